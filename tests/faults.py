@@ -1106,7 +1106,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('text_name("valid", "target")', 'text_name("valid", "source")'),
         ],
         f"{PACKAGE}/report/sweep_report.py": [
-            ('validated[-1]["valid_perplexity"]', 'validated[0]["valid_perplexity"]'),
+            (
+                'result.metrics.get("valid_perplexity")',
+                'validated[0]["valid_perplexity"]',
+            ),
             ("best = max(finished", "best = min(finished"),
             (
                 "result.metrics.get(name) for name in names}",
@@ -1141,8 +1144,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/sweep/trial_record.py": [
             (
-                "for e in journal.entries(path) for k, v in",
-                "for e in [*journal.entries(path)][::-1] for k, v in",
+                "for entry in journal.entries(path)\n",
+                "for entry in [*journal.entries(path)][::-1]\n",
             ),
         ],
         f"{PACKAGE}/tracking/recorder.py": [
@@ -1229,7 +1232,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "checkpoint_step(newest) == self.variant.config.train.steps",
                 "checkpoint_step(newest) > 0",
             ),
-            ("elif self.checkpoint() is None and", "elif False and"),
+            ('return "its checkpoints are missing or damaged"', "return None"),
+            ('if entry["step"] <= end\n', "if True\n"),
             ("if finished and self._has_last_checkpoint() else", "if finished else"),
             ('before.get("translations_sha256") == there', "before"),
         ],

@@ -88,7 +88,7 @@ def results(config: Config, tmp_path: Path) -> list[TrialResult]:
                 cause=None,
                 steps=12,
                 checkpoint=folder / "step-00000012",
-                metrics=SCORES | COST | {"step": 12},
+                metrics=SCORES | COST | {"step": 12, "valid_perplexity": 99.0},
                 journal=folder / "journal.jsonl",
                 translations=folder / "valid.translations.txt",
                 wall_seconds=3.0,
@@ -122,6 +122,16 @@ def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> No
     assert (entry["mlflow_run_id"], entry["cause"]) == ("abc", None)
     assert entry["nodes"] == ["one", "two"]
     json.dumps(entry)
+
+
+def test_a_trial_is_described_up_to_the_checkpoint_that_is_scored(
+    results: list[TrialResult],
+) -> None:
+    """Its journal may have more, of steps whose checkpoint was lost or never came."""
+    metrics = SCORES | COST | {"valid_perplexity": 55.5}
+    stopped = ended(results[0], "stopped early", steps=4, metrics=metrics)
+    entry = sweep_report.describe(stopped, 90, {})
+    assert (entry["steps"], entry["curve"], entry["valid_perplexity"]) == (4, [(4, 5)], 55.5)
 
 
 def test_a_trial_and_what_all_have_alike_are_its_params(

@@ -13,7 +13,7 @@ import pytest
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.journal import Journal
-from seq2sweep.train.events import CheckpointDue, Logged, Validated
+from seq2sweep.train.events import CheckpointDue, Finished, Logged, Validated
 
 
 def test_the_journal_is_written_through_failures(
@@ -104,6 +104,39 @@ def test_repeated_steps_stand_once_in_the_journal(tmp_path: Path) -> None:
         ("validated", 2, None),
         ("logged", 3, 1.0),
     ]
+
+
+def test_checkpoints_of_a_run_that_had_finished_are_told_again_and_then_its_end(
+    tmp_path: Path,
+) -> None:
+    """It is trained again since they were lost. Curves were delivered, and stay as they are."""
+    path = tmp_path / "journal.jsonl"
+
+    def train(after: int, until: int, device: str) -> None:
+        with contextlib.closing(Journal(path)) as writer:
+            for step in range(after + 4, until + 1, 4):
+                writer.append(Validated(step, {"valid_loss": 1.0}))
+                writer.append(CheckpointDue(step, {"device": device}, pytest.fail))
+            if until == 8:
+                writer.append(Finished(8, {"device": device}))
+
+    train(0, 4, "CPU")
+    train(0, 8, "H100")  # killed as it wrote its first checkpoint
+    train(8, 8, "H200")  # asked for again: nothing is trained
+    first = [
+        *(("validated", 4, None), ("checkpoint", 4, "CPU")),
+        *(("validated", 8, None), ("checkpoint", 8, "H100"), ("finished", 8, "H100")),
+    ]
+
+    def told() -> list[tuple[str, int, str | None]]:
+        return [(e["kind"], e["step"], e.get("device")) for e in journal.entries(path)]
+
+    assert told() == first
+    train(0, 4, "A")  # both were lost; killed in between
+    train(4, 8, "B")
+    train(8, 8, "C")
+    again = [("checkpoint", 4, "A"), ("checkpoint", 8, "B"), ("finished", 8, "B")]
+    assert told() == first + again
 
 
 @pytest.mark.parametrize("lost", ["removed", "cut", "replaced", "moved"])

@@ -564,7 +564,7 @@ def test_a_last_one_that_is_damaged_there_is_trained_again(
     found = driver.status(newest_only=True)
     assert (found.finished, found.step) == (False, 8)
     assert there.read(f"{checkpoint_name(12)}/manifest.json") is None
-    leave(worker, 12)
+    leave(worker, 12, end=True)
     assert driver.status(newest_only=True).finished
 
 

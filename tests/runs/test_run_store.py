@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import multiprocessing
@@ -18,11 +19,13 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import layout
+from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import HANG_LOG_NAME
 from seq2sweep.storage import locks
 from seq2sweep.train import checkpointing
+from seq2sweep.train.events import CheckpointDue, Finished
 from tests.cluster.checkpoints import damage, save
 from tests.storage.test_locks import hold_lock
 
@@ -160,6 +163,18 @@ def test_without_its_last_checkpoint_a_run_resumes(config: Config, folder: Path)
     assert (found.finished, found.step) == (False, 800)
     save(folder / interrupted_name(900), 900)  # is none that every run has
     assert not store(folder, config).status().finished
+
+
+def test_a_run_that_is_trained_again_has_the_summary_of_that(config: Config, folder: Path) -> None:
+    """On other workers, say: metrics, receipt and record are of the weights that are there."""
+    shutil.rmtree(folder / checkpoint_name(900))
+    with contextlib.closing(Journal(folder / JOURNAL_NAME)) as journal:
+        journal.append(CheckpointDue(900, {"workers": 1}, pytest.fail))
+        save(folder / checkpoint_name(900), 900)
+        assert not store(folder, config).status().finished, "killed before it has ended again"
+        journal.append(Finished(900, {"step": 900, "workers": 1}))
+    found = store(folder, config).status()
+    assert (found.finished, found.summary) == (True, {"step": 900, "workers": 1})
 
 
 def test_one_that_was_named_after_the_end(config: Config, folder: Path) -> None:

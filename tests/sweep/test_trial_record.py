@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,19 @@ from typing import Any
 import pytest
 
 from seq2sweep.config import Config
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
+from seq2sweep.runs.journal import Journal
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.sweep.trial_record import (
     NODES_NAME,
     TRANSLATIONS_NAME,
     TrialRecord,
+    TrialResult,
     nodes_of,
 )
 from seq2sweep.sweep.variants import variants
 from seq2sweep.train import checkpointing
+from seq2sweep.train.events import CheckpointDue, Finished, Logged, Validated
 from tests.cluster.checkpoints import damage, save
 
 
@@ -182,6 +187,115 @@ def test_a_trial_has_finished_by_its_journal_and_its_last_checkpoint(
         save(tmp_path / checkpoint_name(left), left)
     record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
     assert record.ended_as() == expected
+
+
+def test_without_the_checkpoint_that_was_scored_a_stopped_trial_is_trained_again(
+    tiny_config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else its score would be of a later step than its other figures."""
+    [variant, *_], _ = variants(tiny_config)
+
+    def opened() -> TrialRecord:
+        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+
+    for step in (4, 8):
+        save(tmp_path / checkpoint_name(step), step)
+    before = opened()
+    before.status = "stopped early"
+    before.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
+    assert opened().earlier is not None
+    damage(tmp_path / checkpoint_name(8))
+    assert opened().earlier is None
+    said = "its scores are of step 8, and its newest checkpoint is step-00000004"
+    assert capsys.readouterr().out.endswith(f"{variant.name}: {said}; it is trained again\n")
+
+
+def train(folder: Path, after: int, until: int, device: str) -> None:
+    """Write what a trial of twelve steps does; its figures are by the device and the step."""
+    with contextlib.closing(Journal(folder / JOURNAL_NAME)) as journal:
+        for step in range(after + 4, until + 1, 4):
+            perplexity = {"valid_perplexity": {"CPU": 100.0, "H100": 200.0}[device] - step}
+            journal.append(Logged(step, {"loss": 9.0 - step / 4}))
+            journal.append(Validated(step, perplexity))
+            figures = {"step": step, "flops": 1e9 * step, "device": device, **perplexity}
+            journal.append(CheckpointDue(step, figures, pytest.fail))
+            save(folder / checkpoint_name(step), step)
+        if until == 12:
+            journal.append(Finished(12, {"step": 12, "flops": 12e9, "device": device}))
+
+
+def lose(folder: Path, *steps: int) -> None:
+    for step in steps:
+        shutil.rmtree(folder / checkpoint_name(step))
+
+
+def result_of(config: Config, folder: Path, status: Ending | None = None) -> TrialResult:
+    """As it ended, or by its folder."""
+    [variant, *_], _ = variants(config)
+    assert variant.config.train.steps == 12
+    record = TrialRecord.open(variant, RunStore(folder), "none", "", False)
+    record.end(status or record.ended_as(), None, lambda event, of, figures: None, 1.0)
+    return record.result()
+
+
+def numbers(result: TrialResult) -> tuple[Any, ...]:
+    step, metrics = result.checkpoint and int(result.checkpoint.name[-2:]), result.metrics
+    assert result.origin == {"device": metrics["device"]}
+    perplexity, device = metrics["valid_perplexity"], metrics["device"]
+    return result.status, step, result.steps, perplexity, metrics["flops"], device
+
+
+def test_a_trial_that_lost_its_end_and_was_stopped_then_is_told_up_to_there(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    train(tmp_path, 0, 12, "CPU")
+    expected = ("finished", 12, 12, 88.0, 12e9, "CPU")
+    assert numbers(result_of(tiny_config, tmp_path)) == expected
+    lose(tmp_path, 8, 12)
+    # At a rung that it had passed before.
+    assert numbers(result_of(tiny_config, tmp_path))[:3] == ("stopped early", 4, 4)
+    train(tmp_path, 4, 8, "H100")
+    expected = ("stopped early", 8, 8, 192.0, 8e9, "H100")
+    assert numbers(result_of(tiny_config, tmp_path)) == expected
+
+
+def test_a_trial_that_lost_its_end_and_was_trained_again_has_the_figures_of_that(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    train(tmp_path, 0, 12, "CPU")
+    lose(tmp_path, 12)
+    train(tmp_path, 8, 12, "H100")
+    expected = ("finished", 12, 12, 188.0, 12e9, "H100")
+    assert numbers(result_of(tiny_config, tmp_path)) == expected
+
+
+@pytest.mark.parametrize("then", ["interrupted", "killed"])
+def test_a_trial_is_told_up_to_the_checkpoint_that_is_scored(
+    tiny_config: Config, tmp_path: Path, then: str
+) -> None:
+    """A scheduler that came later may stop it where it resumes, and what came after is lost."""
+    train(tmp_path, 0, 8, "CPU")
+    with contextlib.closing(Journal(tmp_path / JOURNAL_NAME)) as journal:
+        journal.append(Logged(10, {"loss": 1.0}))
+        if then == "killed":
+            journal.append(Validated(12, {"valid_perplexity": 1.0}))
+        else:
+            save(tmp_path / interrupted_name(11), 11)
+    stopped = result_of(tiny_config, tmp_path)
+    assert numbers(stopped) == ("stopped early", 8, 8, 92.0, 8e9, "CPU")
+    assert stopped.metrics["loss"] == 7.0
+
+
+@pytest.mark.parametrize(("status", "kept"), [("failed", [4, 8]), ("stopped early", [])])
+def test_a_trial_that_failed_or_has_no_checkpoint_is_told_by_all_of_its_journal(
+    tiny_config: Config, tmp_path: Path, status: Ending, kept: list[int]
+) -> None:
+    train(tmp_path, 0, 8, "CPU")
+    lose(tmp_path, *({4, 8} - set(kept)))
+    with contextlib.closing(Journal(tmp_path / JOURNAL_NAME)) as journal:
+        journal.append(Logged(10, {"loss": 99.0}))
+    found = result_of(tiny_config, tmp_path, status)
+    assert (found.steps, found.metrics["loss"]) == (10, 99.0)
 
 
 def test_a_file_that_says_of_no_node_when_a_trial_came_there_is_left_out(tmp_path: Path) -> None:

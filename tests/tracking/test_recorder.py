@@ -287,6 +287,11 @@ def test_a_finished_training_has_one_end(tmp_path: Path) -> None:
         run.log({"flops": 1.0}, 1)
     log, end = records(run)[-2:]
     assert (log["time"], end["time"]) == (5.0, 5.0)
+    with journal.open("a") as stream:  # its checkpoints were lost, and it was trained again
+        stream.write('{"kind": "finished", "step": 1, "time": 7.0}\n')
+    with Recorder(tmp_path / "box", "t", kind="experiment", journal=journal) as run:
+        pass
+    assert last(run)["time"] == 7.0
     with Recorder(tmp_path / "box", "t", kind="experiment", journal=journal) as run:
         run.finish("failed", "no room")
     assert last(run)["time"] > 5.0

@@ -67,12 +67,17 @@ class Sweep:
     def end(
         self, name: str, status: str = "finished", cause: str | None = None, **figures: Any
     ) -> None:
-        """At step 12; figures: what its journal says besides, of validation and of cost."""
+        """At step 12, and in its journal at step 16; figures: what that says besides, of
+        validation and of cost."""
         variant = self.trials[name] if name in self.recorder.runs else self.start(name)
         figures = {"loss": 3.0, "valid_loss": 2.0, "valid_perplexity": 9.0} | figures
         journal = self.root / f"{name}.jsonl"
-        entries = [{"kind": kind, "step": 12, "time": 1e9} for kind in ("logged", "validated")]
-        journal.write_text("".join(json.dumps(entry | figures) + "\n" for entry in entries))
+        entries = [
+            {"kind": kind, "time": 1e9, "step": step} | figures
+            for step in (12, 16)  # the last of which have no checkpoint
+            for kind in ("logged", "validated")
+        ]
+        journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         details = {"cause": cause, "wall_seconds": 2.0, "journal": str(journal)}
         nodes = {"nodes": ["one", "two"]}
         self.recorder.hear(status, variant, {"step": 12} | figures | details | nodes)

@@ -54,7 +54,11 @@ def describe(
 ) -> dict[str, Any]:
     """One entry of reports/sweep.json; shared: its device with other trials, as `sharing` says."""
     variant = result.variant
-    validated = journal.thinned(journal.entries(result.journal, "validated"), MOST_POINTS)
+    validated = journal.thinned(
+        # What is beyond is of steps that are lost, as of `TrialRecord.figures`.
+        (e for e in journal.entries(result.journal, "validated") if e["step"] <= result.steps),
+        MOST_POINTS,
+    )
     values, score = configuration.to_dict(variant.config), SCORES[variant.config.data.score]
     entry = _entry(variant, variant.variant, values, score, result.status, result.cause) | {
         "params_sha256": configuration.fingerprint(variant.config),
@@ -71,7 +75,7 @@ def describe(
         entry["heads"] = result.metrics.get("heads")
         names = (*(score.metrics if result.scored else ()), *FIGURES)
         entry |= {name: result.metrics.get(name) for name in names}
-        entry["valid_perplexity"] = validated[-1]["valid_perplexity"] if validated else None
+        entry["valid_perplexity"] = result.metrics.get("valid_perplexity")
         entry["parameters"] = flops.parameter_count(variant.config.model, vocabulary_size)
     return entry
 

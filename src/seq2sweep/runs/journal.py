@@ -40,6 +40,8 @@ class Journal:
 
     Training that resumes from a checkpoint does the steps after it again. What was written the
     first time was delivered already, so the first entry of a kind and step is the one that counts.
+    But a run that had finished is trained again where its checkpoints were lost: what it says of
+    the new ones, and then of its end, is written again, and the newest entry counts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,9 +49,7 @@ class Journal:
         self._file = with_retries(lambda: os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         self._end = with_retries(lambda: _last_line_end(self._file))
         self._torn = True
-        self._last: dict[str, int] = with_retries(
-            lambda: {entry["kind"]: int(entry["step"]) for entry in entries(path)}
-        )
+        self._last = with_retries(lambda: _last_steps(path))
 
     def append(self, event: Event) -> None:
         """Write one event as `{"kind", "step", "time", its metrics...}`, unless it is there.
@@ -58,7 +58,8 @@ class Journal:
         """
         if isinstance(event, Interrupted):
             raise ValueError("an interruption is no part of what happened to the run")
-        if event.step <= self._last.get(event.kind, -1):
+        again = isinstance(event, CheckpointDue) and Finished.kind in self._last
+        if event.step <= self._last.get(event.kind, -1) and not again:
             return
         metrics = event.summary if isinstance(event, Finished) else event.metrics
         if isinstance(event, Logged):
@@ -69,7 +70,7 @@ class Journal:
         with_retries(lambda: self._write(line))
         if isinstance(event, CheckpointDue | Finished):
             with_retries(self.sync)
-        self._last[event.kind] = event.step
+        _note(self._last, event.kind, event.step)
 
     def _write(self, line: bytes) -> None:
         if os.fstat(self._file).st_size < self._end:
@@ -212,6 +213,20 @@ def thinned(items: Iterable[T], most: int) -> list[T]:
     if last >= 0 and last % apart:
         kept.append(item)
     return kept
+
+
+def _last_steps(path: Path) -> dict[str, int]:
+    """The newest step of each kind, as `_note` keeps it."""
+    last: dict[str, int] = {}
+    for entry in entries(path):
+        _note(last, entry["kind"], int(entry["step"]))
+    return last
+
+
+def _note(last: dict[str, int], kind: str, step: int) -> None:
+    if kind == CheckpointDue.kind and Finished.kind in last:
+        last[Finished.kind] = -1  # of a training before: this one's end is still to come
+    last[kind] = step
 
 
 def _entry(path: Path | str, line: bytes) -> dict[str, Any]:

@@ -297,6 +297,9 @@ class RunStore:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Metrics of the loop's Finished, by the journal in a folder; empty where it has none."""
-    *_, last = {}, *journal.entries(folder / JOURNAL_NAME, "finished")
+    """Metrics of the loop's Finished, by the journal in a folder; empty where it has none, or where
+    the run has written a checkpoint since, as it is trained again."""
+    last: dict[str, Any] = {}
+    for entry in journal.entries(folder / JOURNAL_NAME, "checkpoint", "finished"):
+        last = entry if entry["kind"] == "finished" else {}
     return {k: v for k, v in last.items() if k not in ("kind", "time")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from seq2sweep import console, hardware
 from seq2sweep.config import is_address
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoint_step
-from seq2sweep.runs.run_store import Ending, RunStore
+from seq2sweep.runs.run_store import Ending, RunStore, read_summary
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.variants import Variant
@@ -33,8 +34,8 @@ OnTrial = Callable[[str, Variant, dict[str, Any]], None]
 class TrialResult:
     """How one variant ended.
 
-    steps: reached; checkpoint: folder of the newest; metrics: the newest of each figure in the
-    journal and what `score` gave; cause: why it failed or has no score; translations: of the
+    steps: reached; checkpoint: folder of the newest; metrics: `TrialRecord.figures` and what
+    `score` gave; cause: why it failed or has no score; translations: of the
     validation set, one a line, a file that is there when it was scored; nodes: that a trial of one
     worker ran on. origin: `hardware.ORIGIN` as in the journal: of trees `metrics` have a precision
     that is another. made_by: as of `lineage.made_by`; None: not known.
@@ -126,8 +127,12 @@ class TrialRecord:
         if self.earlier["status"] == "finished":
             if not self._has_last_checkpoint():
                 return f"{checkpoint_name(self.variant.config.train.steps)} is missing or damaged"
-        elif self.checkpoint() is None and self.earlier["scores"]:
-            return "its checkpoints are missing or damaged"
+        elif self.earlier["scores"]:
+            newest, step = self.checkpoint(), self.earlier.get("scored_step")
+            if newest is None:
+                return "its checkpoints are missing or damaged"
+            if step not in (None, checkpoint_step(newest)):
+                return f"its scores are of step {step}, and its newest checkpoint is {newest.name}"
         return None
 
     def _has_last_checkpoint(self) -> bool:
@@ -177,6 +182,7 @@ class TrialRecord:
 
     def save(self) -> None:
         """Write result.json."""
+        scored = self.checkpoint() if self.scores else None
         content = {
             "fingerprint": self.variant.fingerprint,
             "status": self.status,
@@ -184,6 +190,7 @@ class TrialRecord:
             "schedule": self.schedule,
             "wall_seconds": self.wall_seconds,
             "scores": self.scores,
+            "scored_step": None if scored is None else checkpoint_step(scored),
             "translations_sha256": self.translated,
             "scored_as": self.scored_as() if self.scores or self.cause else None,
             "made_by": self.made_by,
@@ -228,10 +235,22 @@ class TrialRecord:
         return f"{self.scorer}-{values}"
 
     def figures(self) -> dict[str, Any]:
-        """The newest of each figure in the journal."""
+        """The newest of each figure in the journal up to the checkpoint that is scored.
+
+        What a trial that has ended otherwise has written beyond it is of steps that are lost. Of
+        one that failed, or that has no checkpoint, it is all there is.
+        """
         path, others = self.folder / JOURNAL_NAME, ("kind", "time")
+        scored = None if self.status == "failed" else self.checkpoint()
+        end = math.inf if scored is None else checkpoint_step(scored)
         return with_retries(
-            lambda: {k: v for e in journal.entries(path) for k, v in e.items() if k not in others}
+            lambda: {
+                key: value
+                for entry in journal.entries(path)
+                if entry["step"] <= end
+                for key, value in entry.items()
+                if key not in others
+            }
         )
 
     def ended_as(self) -> Ending:
@@ -240,8 +259,7 @@ class TrialRecord:
         Its journal alone may be of a training before, whose last checkpoint was lost since.
         """
         self.store.retried(self.store.refresh)
-        path = self.folder / JOURNAL_NAME
-        finished = with_retries(lambda: any(True for _ in journal.entries(path, "finished")))
+        finished = with_retries(lambda: read_summary(self.folder))
         return "finished" if finished and self._has_last_checkpoint() else "stopped early"
 
     def checkpoint(self) -> Path | None:

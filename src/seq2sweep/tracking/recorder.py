@@ -222,10 +222,13 @@ class Recorder:
             tags=clean_tags(tags or {}),
         )
 
-    def curves(self, journal: Path) -> None:
-        """Record the curves of a training's journal as it is now: a later one may begin it anew."""
+    def curves(self, journal: Path, until: int | None = None) -> None:
+        """Record the curves of a training's journal as it is now: a later one may begin it anew.
+
+        until: the last step that counts; None: all do.
+        """
         if journal.exists():
-            self._append("curves", files=[journal])
+            self._append("curves", files=[journal], until=until)
 
     def finish(self, status: Status = "finished", error: str | None = None) -> None:
         """Say how the run ended; a second call changes nothing. Records may still follow."""
@@ -269,8 +272,9 @@ class Recorder:
             from seq2sweep.runs import journal
 
             with contextlib.suppress(UserError):  # it is damaged, as delivery will tell
-                for entry in journal.entries(self._journal, "finished"):
-                    return float(entry["time"])
+                # The last one counts, where it was trained again as checkpoints were lost.
+                if ends := [*journal.entries(self._journal, "finished")]:
+                    return float(ends[-1]["time"])
         return time.time()
 
     def _append(self, do: str, files: Sequence[Path] | None = None, **arguments: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -348,21 +349,22 @@ class _Delivery:
 
     # --- curves ---------------------------------------------------------------------------------
 
-    def _curves(self, files: Sequence[Path]) -> None:
+    def _curves(self, files: Sequence[Path], until: int | None = None) -> None:
         self.cursor.journal = str(files[0].relative_to(self.box.folder))
         self.cursor.journal_offset = 0
         try:
-            self._follow_journal()
+            self._follow_journal(math.inf if until is None else until)
         finally:
             self.cursor.journal = None
 
-    def _follow_journal(self) -> None:
-        """Deliver what is new in the journal of a training."""
+    def _follow_journal(self, until: float = math.inf) -> None:
+        """Deliver what is new in the journal of a training, up to a step."""
         if self.cursor.journal is None:
             return
         run, news = self._run(), self._news(self.cursor.journal)
         while some := list(itertools.islice(news, POINTS_AT_ONCE)):
-            points, last_steps = new_points([entry for entry, _ in some], self.cursor.last_steps)
+            wanted = [entry for entry, _ in some if entry["step"] <= until]
+            points, last_steps = new_points(wanted, self.cursor.last_steps)
             run.points(points)
             self.cursor.last_steps, self.cursor.journal_offset = last_steps, some[-1][1]
             self.cursor.save(self.box)

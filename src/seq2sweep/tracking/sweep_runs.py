@@ -178,7 +178,7 @@ class SweepRecorder:
         if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
             run.params({TOKENS_PER_PASS: figures["tokens_per_pass"]})
         run.log(named(COST, cost))
-        run.curves(Path(figures["journal"]))
+        run.curves(Path(figures["journal"]), until=figures.get("step"))
         run.tag({"outcome": status})
         run.finish(status, cause)
         if variant.variant in self.variants:
