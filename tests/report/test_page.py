@@ -214,6 +214,35 @@ def test_sections_without_data_are_left_out() -> None:
     assert 'id="results"' in short
 
 
+CLAIM, TOO = ", none of them used in training", "of their sentences are in training too"
+
+
+@pytest.mark.parametrize(
+    ("dropped", "in_training", "expected"),
+    [
+        ({"contamination": 0}, None, f"Held out{CLAIM}: 500 pairs for validation, 900 pairs for"),
+        ({"empty": 1}, None, "Held out: 500 pairs for validation, 900 pairs for test."),
+        # Of trees none is dropped for that, and it is counted.
+        ({}, (0, 0), f"Held out{CLAIM}: 500 pairs for validation, 900 pairs for test."),
+        (
+            {},
+            (0, 199),
+            f"Held out: 500 pairs for validation (0 {TOO}), 900 pairs for test (199 {TOO}).",
+        ),
+    ],
+)
+def test_page_says_what_of_the_held_out_is_in_training_too(
+    dropped: dict[str, int], in_training: tuple[int, int] | None, expected: str
+) -> None:
+    given = results()
+    prepare = {split: dict(counts) for split, counts in given.prepare.items()}
+    prepare["train"]["dropped"], prepare["test"]["kept"] = dropped, 900
+    if in_training is not None:
+        for split, count in zip(("valid", "test"), in_training, strict=True):
+            prepare[split]["in_training"] = count
+    assert expected in page.render(dataclasses.replace(given, prepare=prepare))
+
+
 def test_a_sweep_of_failures_is_still_a_page() -> None:
     record = sweep()
     record["trials"] = [record["trials"][-1]]

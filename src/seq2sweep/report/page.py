@@ -79,7 +79,7 @@ def render(results: Results) -> str:
         pairs=train,
         dropped=sorted(train["dropped"].items(), key=lambda item: -item[1]),
         reasons=REASONS,
-        held_out=[(results.prepare[s]["kept"], name) for s, name in _HELD_OUT.items()],
+        **_held_out(results.prepare),
         provenance={
             "MLflow run of the training": results.train.get("mlflow_run_id"),
             "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
@@ -88,6 +88,20 @@ def render(results: Results) -> str:
         commit=_commit(results.lineage),
         **task,
     )
+
+
+def _held_out(prepare: Mapping[str, Any]) -> dict[str, Any]:
+    """`held_out`: examples of each split, its name, and how many of their sentences are in training
+    too, None where that was not counted; `unseen`: whether none can be."""
+    found = [
+        (prepare[split]["kept"], name, prepare[split].get("in_training"))
+        for split, name in _HELD_OUT.items()
+    ]
+    counts = [in_training for *_, in_training in found]
+    return {
+        "held_out": found,
+        "unseen": "contamination" in prepare["train"]["dropped"] or counts == [0] * len(found),
+    }
 
 
 def _translation(results: Results) -> dict[str, Any]:
