@@ -134,7 +134,7 @@ def test_the_measured_table_says_what_each_model_did() -> None:
     assert recurrent["less base's"].startswith("−4.8 (")
     assert recurrent["p"] == "0.002"
     assert recurrent["FLOPs"] == "3.0\u202f×\u202f10¹²"
-    assert recurrent["of these tries"] == "6.0\u202f×\u202f10¹¹"
+    assert recurrent["FLOPs of the tries"] == "6.0\u202f×\u202f10¹¹"
     assert recurrent["device-hours"] == "0.250"
     assert (base["learning rate"], recurrent["learning rate"]) == ("1 ×", "2 ×")
     assert any("at an end of those tried for recurrent:" in note for note in measured.notes)

@@ -150,7 +150,7 @@ def _headings(score: Score) -> tuple[str, ...]:
         "less base's",
         "p",
         "FLOPs",
-        "of these tries",
+        "FLOPs of the tries",
         "device-hours",
         "learning rate",
         "status",
@@ -177,7 +177,7 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"{100 * share:g} % of them went into {len(rates)} tries of the learning rate "
         f"({', '.join(rates)} × the base's `train.learning_rate_scale`), of which the lowest "
         "validation perplexity was chosen; the rest into the training of each seed. FLOPs and "
-        "device-hours are those of one training, the tries in FLOPs beside.",
+        "device-hours are those of one training; what the tries took is beside, no part of them.",
         f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
         "that a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
