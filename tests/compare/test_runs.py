@@ -453,7 +453,36 @@ def test_a_copy_of_the_weights_has_the_scores_of_the_same_weights_only(
     write_weights(Path(), 4, sums="7")  # trained again, with the same scores
     found = compared(capsys, "models/train", "copy")
     assert found["b"]["scores"] is None
-    assert "`dvc repro evaluate` there makes it" in found["conclusion"]
+    assert found["conclusion"].endswith(f"B (copy) has no known score: {NOT_SCORED}.")
+
+
+NOT_SCORED = (
+    "stages score models/train and models/student alone, and no evaluation here is of the weights "
+    "in this folder"
+)
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("models/teacher", NOT_SCORED),
+        (
+            "other/models/train",
+            "metrics/evaluate.json of its project is missing or of other weights; `dvc repro "
+            "evaluate` there makes it",
+        ),
+    ],
+)
+def test_how_weights_get_a_score_is_told_where_a_stage_scores_them(
+    project: Path, capsys: pytest.CaptureFixture[str], folder: str, expected: str
+) -> None:
+    write_weights(Path("other"), 4, sums="7")
+    Path("other/metrics/evaluate.json").unlink()
+    write_weights(Path(), 4)
+    if folder == "models/teacher":
+        Path("other/models/train").rename(folder)
+    found = compared(capsys, "models/train", folder)
+    assert found["conclusion"].endswith(f"B ({folder}) has no known score: {expected}.")
 
 
 def test_an_evaluation_that_does_not_say_of_what_is_not_used(

@@ -272,7 +272,7 @@ def _weights(folder: Path) -> ScoredRun:
     if not (folder / RECEIPT).exists() and (folder / MODEL / RECEIPT).exists():
         folder = folder / MODEL
     receipt = _model(folder) if (folder / MANIFEST).exists() else read_receipt(folder)
-    ours = EVALUATIONS.get(Path(*folder.parts[-2:]), EVALUATIONS[MODEL])
+    ours = EVALUATIONS.get(Path(*folder.parts[-2:]))
     sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}
     run = ScoredRun(
         name=str(folder),
@@ -282,11 +282,14 @@ def _weights(folder: Path) -> ScoredRun:
         config=receipt["config"],
         lineage=receipt["lineage"],
         unknown=f"{ours.metrics} of its project is missing or of other weights; `dvc repro "
-        f"{ours.stage}` there makes it",
+        f"{ours.stage}` there makes it"
+        if ours
+        else f"stages score {' and '.join(map(str, EVALUATIONS))} alone, and no evaluation here "
+        "is of the weights in this folder",
         weights=folder,
     )
     # The evaluation may be in the weights' own project, or in this one.
-    own = [Path(*folder.parts[:-2])] if Path(*folder.parts[-2:]) in EVALUATIONS else []
+    own = [Path(*folder.parts[:-2])] if ours else []
     projects = dict.fromkeys([*own, Path()])
     for project, one in itertools.product(projects, EVALUATIONS.values()):
         path = project / one.metrics
