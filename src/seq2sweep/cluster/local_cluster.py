@@ -55,8 +55,12 @@ PATIENT = {
     "RAY_raylet_start_wait_time_s": "1",
     "RAY_worker_register_timeout_seconds": f"{PATIENCE_SECONDS:.0f}",
 }
-# No machine is taken away from a Ray that has only this one: a process less to start.
-LOCAL_ENVIRONMENT = PATIENT | {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+LOCAL_ENVIRONMENT = PATIENT | {
+    # No machine is taken away from a Ray that has only this one: a process less to start.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    # Ray would start a worker for each CPU at once, without `own_code`: nothing could run in them.
+    "RAY_prestart_worker_first_driver": "0",
+}
 # Ray's exporters for Prometheus ask for no token. The agent's is switched off; the other two have
 # no switch, but do not start on a port that there cannot be.
 WITHOUT_EXPORTERS = {
