@@ -98,7 +98,9 @@ def test_the_password_is_no_argument_and_a_failure_is_told(
     assert "by a server: https://***@host/#/experiments/1" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGTERM]
+)
 def test_it_serves_this_store_and_no_process_shows_it(project: Path, number: int) -> None:
     """number: sent to it alone, as `kill` does."""
     port = free_port()
