@@ -151,12 +151,19 @@ def test_relative_sqlite_paths_become_absolute(tmp_path: Path) -> None:
     assert resolve_uri(TrackingConfig(absolute, "e"), tmp_path) == absolute
 
 
-def test_a_folder_that_ends_sqlites_address_is_refused(tmp_path: Path) -> None:
-    project = tmp_path / "what?"
+@pytest.mark.parametrize(("name", "unfit"), [("what?", r"\?"), ("feature%2Fx", "%2F")])
+def test_a_folder_that_no_address_of_sqlite_can_have_is_refused(
+    tmp_path: Path, name: str, unfit: str
+) -> None:
+    project = tmp_path / name
     for uri in (None, "sqlite:///runs/x.db"):
-        with pytest.raises(UserError, match=r"what\?: an address of SQLite's ends at the \?"):
+        with pytest.raises(UserError, match=f"{unfit}.*: no address of SQLite's can have {unfit}"):
             resolve_uri(TrackingConfig(uri, "e"), project)
-    assert resolve_uri(TrackingConfig("http://here:1", "e"), project) == "http://here:1"
+    for elsewhere in ("http://here:1", "sqlite:////somewhere/x.db"):
+        assert resolve_uri(TrackingConfig(elsewhere, "e"), project) == elsewhere
+    # What is no escape is read as it stands.
+    sure = tmp_path / "100% sure"
+    assert resolve_uri(TrackingConfig(None, "e"), sure) == f"sqlite:///{sure}/mlflow.db"
 
 
 def test_a_driver_is_named_where_there_is_a_choice(tmp_path: Path) -> None:

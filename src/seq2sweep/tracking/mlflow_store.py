@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -216,14 +217,8 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
         uri, key = config.uri, "params.yaml: tracking.uri"
     else:
         uri, key = os.environ.get("MLFLOW_TRACKING_URI", ""), "environment: MLFLOW_TRACKING_URI"
+    uri = uri or "sqlite:///mlflow.db"
     folder = project.resolve()
-    if "?" in str(folder) and (not uri or uri.startswith("sqlite:")):
-        raise UserError(
-            f"{folder}: an address of SQLite's ends at the ?, so that runs would be recorded "
-            "elsewhere: rename the folder, or name a server in tracking.uri"
-        )
-    if not uri:
-        return f"sqlite:///{folder / 'mlflow.db'}"
     scheme, separator, rest = uri.partition("://")
     # A database's driver may be named too: postgresql+psycopg2.
     if not separator or scheme.partition("+")[0] not in SERVERS + DATABASES:
@@ -232,6 +227,13 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
             f"http://host:5000, not {redact(uri)!r}"
         )
     if scheme == "sqlite" and rest.startswith("/"):
+        # SQLAlchemy ends a path at a ?, and reads %2F as a slash.
+        unfit = re.search(r"\?|%[0-9A-Fa-f]{2}", str(folder))
+        if unfit and not rest.startswith("//"):
+            raise UserError(
+                f"{folder}: no address of SQLite's can have {unfit[0]} in it, so that runs would "
+                "be recorded elsewhere: rename the folder, or name a server in tracking.uri"
+            )
         return f"sqlite:///{folder / rest[1:]}"
     if scheme == "postgresql":
         return f"postgresql+psycopg2://{rest}"
