@@ -97,6 +97,30 @@ def test_experiment_is_made_once_and_found_again(
     assert location == (folder / "artifacts").as_uri()
 
 
+def test_files_that_go_to_another_folder_than_the_projects_are_a_line(
+    experiment: Experiment,
+    uri: str,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Experiment(uri, "tests", tmp_path / "artifacts")  # as in a project that was moved or copied
+    assert capsys.readouterr().out == (
+        f"tracking.experiment: files of 'tests' go to {folder}/artifacts: "
+        "name another to have them here\n"
+    )
+    # The same folder by another path, or one that a link leads on to where it is now.
+    (tmp_path / "link").symlink_to(folder)
+    Experiment(uri, "tests", tmp_path / "link" / "artifacts")
+    Experiment(uri, "moved", tmp_path / "old" / "artifacts")
+    (tmp_path / "old").symlink_to(tmp_path / "new")
+    Experiment(uri, "moved", tmp_path / "new" / "artifacts")
+    # A person has chosen a bucket.
+    experiment.client.create_experiment("bucket", artifact_location="s3://bucket/runs")
+    Experiment(uri, "bucket", tmp_path / "artifacts")
+    assert capsys.readouterr().out == ""
+
+
 def test_deleted_experiment_is_a_user_error(experiment: Experiment, uri: str, folder: Path) -> None:
     gone = Experiment(uri, "gone", folder / "artifacts")
     experiment.client.delete_experiment(gone.id)

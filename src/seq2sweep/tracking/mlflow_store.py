@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import sqlalchemy
 from alembic.util.exc import CommandError
@@ -189,6 +190,12 @@ def _open_experiment(client: Any, name: str, location: str | None) -> str:
             f"tracking.experiment: {name!r} was deleted in MLflow; restore it "
             f"(`mlflow experiments restore -x {found.experiment_id}`) or choose another name"
         )
+    place = urlsplit(found.artifact_location)
+    folder = Path(unquote(place.path))
+    if location and place.scheme == "file" and folder.resolve().as_uri() != location:
+        say(
+            f"tracking.experiment: files of {name!r} go to {folder}: name another to have them here"
+        )
     return str(found.experiment_id)
 
 
@@ -269,8 +276,7 @@ def compare_page(config: Config, project: Path) -> str | None:
     if uri.startswith("sqlite:") and not Path(uri.removeprefix("sqlite:///")).exists():
         return None
     try:
-        experiment = Experiment(uri, name, artifacts)
-        return experiment.page(uri, VARIANTS, RUNS)
+        return Experiment(uri, name, artifacts).page(uri, VARIANTS, RUNS)
     except UserError:
         return None
     except store_errors():
@@ -361,9 +367,8 @@ def serve(config: Config, project: Path, port: str) -> None:
     _, uri, name, artifacts = destination(config, project)
     experiment = Experiment(uri, name, artifacts)
     remote = uri.partition("://")[0] in SERVERS
-    runs, variants = (
-        experiment.page(uri, *views, port=port) for views in ((RUNS,), (VARIANTS, RUNS))
-    )
+    runs = experiment.page(uri, RUNS, port=port)
+    variants = experiment.page(uri, VARIANTS, RUNS, port=port)
     say(f"Runs are recorded by a server: {runs}" if remote else f"Open {runs}")
     if variants != runs:
         say(f"Variants and what they cost: {variants}")
