@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from seq2sweep import parallel
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.parallel import IN_FLIGHT, Processes, available_cpus, serial
+from seq2sweep.parallel import IN_FLIGHT, Processes, available_cpus, cpus_of_groups, serial
 
 
 def double(x: int) -> int:
@@ -171,6 +172,32 @@ def test_who_stops_asking_leaves_no_process() -> None:
 
 def test_as_many_processes_as_this_one_may_use_cpus() -> None:
     assert Processes().count == available_cpus() >= 1
+
+
+def test_a_container_gives_the_cpus_that_its_groups_allow(tmp_path: Path) -> None:
+    # Version 2: a job's limit is above the group of its process, whose own is none.
+    (tmp_path / "slurm/job/step").mkdir(parents=True)
+    (tmp_path / "slurm/job/cpu.max").write_text("250000 100000\n")
+    (tmp_path / "slurm/job/step/cpu.max").write_text("max 100000\n")
+    assert [*cpus_of_groups("0::/slurm/job/step\n", tmp_path)] == [2.5]
+    # Version 1, in a container that sees its own group as the top.
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("50000\n")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    text = "9:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/docker/1\n"
+    assert [*cpus_of_groups(text, tmp_path)] == [0.5]
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
+    assert [*cpus_of_groups(text, tmp_path)] == []
+
+
+@pytest.mark.parametrize(("quotas", "cpus"), [([], 8), ([2.5, 96.0], 2), ([0.5], 1)])
+def test_no_more_processes_than_a_quota_of_cpus_allows(
+    quotas: list[float], cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda path, errors: "0::/\n")
+    monkeypatch.setattr(parallel, "cpus_of_groups", lambda text, root: iter(quotas))
+    assert available_cpus() == cpus
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in Linux's way")

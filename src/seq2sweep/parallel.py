@@ -6,6 +6,7 @@ The results, and so the bytes written, do not depend on how many processes there
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from seq2sweep.errors import OperationalError
@@ -27,6 +29,9 @@ CHANGES_NO_RESULT = "how many processes share work"
 T = TypeVar("T")
 R = TypeVar("R")
 
+QUOTAS = {"": ("cpu.max",), "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us")}
+"""Of version 2 and 1 of cgroups, by the name that /proc/self/cgroup has: the files of the time that
+may be used in a period, and of that."""
 IN_FLIGHT = 2
 """Chunks a process has: one at work, one waiting. More would only take memory."""
 
@@ -147,8 +152,35 @@ def in_order(
 
 
 def available_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPUs that this process may use: of a container's quota whole ones, as Ray counts them."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        groups = Path("/proc/self/cgroup").read_text(errors="replace")
+    except OSError:  # macOS
+        return here
+    return max(1, math.floor(min([here, *cpus_of_groups(groups, Path("/sys/fs/cgroup"))])))
+
+
+def cpus_of_groups(text: str, root: Path) -> Iterator[float]:
+    """CPUs whose whole time each cgroup that a process is in allows, where it is limited. A job's
+    limit is often above the group of its process.
+
+    text: its /proc/PID/cgroup; root: where cgroups are mounted.
+    """
+    for line in text.splitlines():
+        _, kinds, path = line.split(":", 2)
+        for kind in QUOTAS.keys() & kinds.split(","):
+            top = root / kind
+            inner = top / path.lstrip("/")
+            for folder in (inner, *inner.parents):
+                # In a container the path may be that of the host; no limit is max, or below 0.
+                with contextlib.suppress(OSError, ValueError):
+                    texts = [(folder / file).read_text() for file in QUOTAS[kind]]
+                    quota, period = map(int, " ".join(texts).split())
+                    if quota > 0:
+                        yield quota / period
+                if folder == top:
+                    break
 
 
 def _work(connection: Connection) -> None:
