@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce ui test thorough bench lint format clean
+.PHONY: help install alive reproduce ui test thorough bench lint format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,14 +17,20 @@ install: $(INSTALLED) ## make .venv with the pinned packages
 # The constraints pin every package but CUDA's, which torch pins; pip keeps what is already right.
 # What it would compile on one core is compiled on all of them; a few templates among the packages
 # are no Python and cannot be.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt | alive
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "seq2sweep needs Python 3.11 or newer; call: make PYTHON=/path/to/python3.11"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing pinned packages into .venv (some minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib >/dev/null 2>&1 || true
-	@touch $(INSTALLED)
+	@echo "$(CURDIR)" > $(INSTALLED)
+
+# Programs in .venv name its folder and its Python: moved, copied, or without that, they do not work.
+alive:
+	@{ test ! -L $(BIN)/python || $(BIN)/python -c ""; } 2>/dev/null && \
+		{ test ! -s $(INSTALLED) || test "$$(cat $(INSTALLED))" -ef .; } || \
+		{ echo "seq2sweep: .venv is of another folder, or its Python has gone; call: rm -r .venv; make install"; exit 2; }
 
 reproduce: install ## text to BLEU, the sweep and the report, all of it
 	$(BIN)/dvc repro
