@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +30,7 @@ from seq2sweep.cluster import ray_internals, reaper, session, signals
 from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiting
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError
-from tests.clone import ROOT
+from tests.clone import copy_project
 
 # --- what fits -----------------------------------------------------------------------------------
 
@@ -395,8 +394,9 @@ with ray_session(config):
 
 
 def test_workers_run_the_code_that_was_there_when_ray_started(temporary: Path) -> None:
-    shutil.copytree(ROOT / "src", temporary / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    output, _ = run_script(EDITED, PYTHONPATH=str(temporary / "src")).communicate(timeout=180)
+    copy_project(temporary / "clone")
+    source = temporary / "clone/src"
+    output, _ = run_script(EDITED, PYTHONPATH=str(source)).communicate(timeout=180)
     assert output == "False\n"
 
 
