@@ -6,6 +6,7 @@ import gc
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
+from seq2sweep.runs.warm_start import run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_json
 
@@ -194,6 +196,30 @@ def test_garbage_is_collected_but_what_was_imported_is_not_walked(project: Path)
         gc.enable()
         gc.unfreeze()
     assert (status, found) == (0, [(True, True)])
+
+
+def test_each_thing_that_determines_a_training_gives_its_run_another_name(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would resume, or be taken for, a training of other data, vocabulary or code."""
+    config = configuration.load(project / "params.yaml")
+    seed = configuration.with_changes(config, {"train.seed": config.train.seed + 1})
+    other_data = HEADER | {"fingerprint": "abd"}
+    other_vocabulary = HEADER | {"vocabulary": {"fingerprint": "deg"}}
+
+    def name(header: dict[str, Any], config: Config, code: str = "1") -> str:
+        monkeypatch.setattr(stage, "code_of", lambda program: {"a": code})
+        return run_name(stage.origin(header, config).identity)
+
+    names = [
+        name(HEADER, config),
+        name(other_data, config),
+        name(other_vocabulary, config),
+        name(HEADER, config, code="2"),
+        name(HEADER, seed),
+    ]
+    assert len(set(names)) == len(names)
+    assert name(dict(HEADER), config) == names[0]
 
 
 def test_a_lineage_has_the_sums_of_what_it_is_made_of(project: Path) -> None:
