@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from seq2sweep.jobs import dvc_stages
 from seq2sweep.runs.warm_start import run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_json
+from tests.conftest import Corpus
 
 RECIPE = """\
 stages:
@@ -220,6 +222,20 @@ def test_each_thing_that_determines_a_training_gives_its_run_another_name(
     ]
     assert len(set(names)) == len(names)
     assert name(dict(HEADER), config) == names[0]
+
+
+@pytest.mark.parametrize("file", ["train.target.tokens", "valid.source.lengths"])
+def test_a_training_begins_with_no_data_that_has_changed(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, file: str
+) -> None:
+    encoded = tmp_path / "encoded"
+    shutil.copytree(tiny_corpus.encoded, encoded)
+    assert stage.training_header(tiny_config, encoded)["fingerprint"]
+    content = bytearray((encoded / file).read_bytes())
+    content[len(content) // 2] ^= 1
+    (encoded / file).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{file} has changed since it was written"):
+        stage.training_header(tiny_config, encoded)
 
 
 def test_a_lineage_has_the_sums_of_what_it_is_made_of(project: Path) -> None:
