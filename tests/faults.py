@@ -1239,6 +1239,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('if entry["step"] <= end\n', "if True\n"),
             ("if finished and self._has_last_checkpoint() else", "if finished else"),
             ('before.get("translations_sha256") == there', "before"),
+            (
+                'fingerprint(self.variant.config, "evaluate", "data")',
+                'fingerprint(self.variant.config, "data")',
+            ),
         ],
     },
     "tests/jobs/test_submit.py": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
@@ -99,8 +101,12 @@ def test_scores_are_used_again_where_they_were_made_alike(
 ) -> None:
     [variant, *_], _ = variants(tiny_config)
 
-    def record(scorer: str = "code", *, final: bool = False) -> TrialRecord:
-        return TrialRecord.open(variant, RunStore(tmp_path), "none", scorer, final)
+    def record(scorer: str = "code", *, final: bool = False, **changes: int) -> TrialRecord:
+        named = {f"evaluate.{key}": value for key, value in changes.items()}
+        config = configuration.with_changes(variant.config, named)
+        asked = dataclasses.replace(variant, config=config)
+        assert asked.fingerprint == variant.fingerprint
+        return TrialRecord.open(asked, RunStore(tmp_path), "none", scorer, final)
 
     save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
     first = record()
@@ -112,6 +118,7 @@ def test_scores_are_used_again_where_they_were_made_alike(
     assert again.reuse_scores()
     assert again.scores == {"bleu": 31.4}
     assert not other.reuse_scores()
+    assert not record(beam=variant.config.evaluate.beam + 3).reuse_scores()
     # A kill between both files, or a hand, leaves scores of other translations.
     said = (tmp_path / TRANSLATIONS_NAME).read_text()
     (tmp_path / TRANSLATIONS_NAME).write_text("zwei Sätze\n")
