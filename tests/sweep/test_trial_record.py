@@ -96,6 +96,46 @@ def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Pat
     assert end("2.13.0") is None, "of an earlier version: nobody knows"
 
 
+def test_a_folder_with_the_result_of_another_variant_is_no_earlier_one(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    """As somebody may have copied it."""
+    [variant, *_], _ = variants(tiny_config)
+
+    def opened() -> TrialRecord:
+        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+
+    save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
+    first = opened()
+    first.end("finished", None, lambda event, of, figures: None, 1.0)
+    assert opened().earlier is not None
+    path = tmp_path / "result.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"fingerprint": "of another"}))
+    assert opened().earlier is None
+
+
+def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    [variant, *_], _ = variants(tiny_config)
+    told: list[float] = []
+
+    def end(began: float, ended: float) -> float:
+        def hear(event: str, of: Any, figures: dict[str, Any]) -> None:
+            if event == "finished":
+                told.append(figures["wall_seconds"])
+
+        record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+        record.start(hear, began)
+        record.end("finished", None, hear, ended)
+        return record.result().wall_seconds
+
+    save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
+    assert [end(1.0, 8.5), end(20.0, 20.25)] == [7.5, 7.5]
+    assert told == [7.5, 7.5]
+
+
 def test_scores_are_used_again_where_they_were_made_alike(
     tiny_config: Config, tmp_path: Path
 ) -> None:
