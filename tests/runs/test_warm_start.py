@@ -128,7 +128,8 @@ def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "computed"), [("adam_constant", 4), ("nesterov", 4), ("adam_then_sgd", 16)]
+    ("optimizer", "computed"),
+    [("adam_constant", 4), ("nesterov", 4), ("adam_then_sgd", 16), ("as_published", 16)],
 )
 def test_more_steps_begin_anew_where_the_rate_depends_on_their_number(
     project: Project, tmp_path: Path, optimizer: str, computed: int
