@@ -157,16 +157,25 @@ def test_a_run_of_another_kind_than_the_default_is_no_beginning(project: Project
     assert more != gated
 
 
+@pytest.mark.parametrize(
+    ("end", "log_every", "shared"),
+    [
+        (11, 2, 8),  # it logs and validates once more
+        (8, 3, 4),  # it logs once more
+        (10, 2, 8),  # it validates once more
+    ],
+)
 def test_an_end_that_is_no_step_of_the_longer_run_is_left_out(
-    project: Project, tmp_path: Path
+    project: Project, tmp_path: Path, end: int, log_every: int, shared: int
 ) -> None:
-    """At step 11 the short run logs and validates once more; the longer one never did."""
-    project.run({"train.steps": 11})
-    longer = project.run({"train.steps": 16})
+    """There the short run logs or validates once more; the longer one never did."""
+    changes = {"train.log_every": log_every}
+    project.run({"train.steps": end} | changes)
+    longer = project.run({"train.steps": 16} | changes)
     assert project.said is not None
-    assert "resumes after step 8 of" in project.said
+    assert f"resumes after step {shared} of" in project.said
     project.storage = tmp_path / "elsewhere"
-    whole = project.run({"train.steps": 16})
+    whole = project.run({"train.steps": 16} | changes)
     assert same_end(longer, whole)
     assert told(longer) == told(whole)
 
