@@ -1220,6 +1220,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_contest.py": {
         f"{PACKAGE}/sweep/contest.py": [
             ("return run(chosen, on_trial)", "return run([*_trials(tries), *chosen], on_trial)"),
+            ('if result.status == "finished" and math', "if math"),
         ],
         f"{PACKAGE}/sweep/variants.py": [
             ("            scored=False,\n", ""),

@@ -55,13 +55,15 @@ def trained(variant: Variant, perplexity: float | None, status: Any = "finished"
 
 
 def run_by(
-    perplexity: Callable[[Variant], float | None], calls: list[list[str]]
+    perplexity: Callable[[Variant], float | None],
+    calls: list[list[str]],
+    status: Callable[[Variant], str] = lambda variant: "finished",
 ) -> Callable[..., list[TrialResult]]:
     def run(chosen: Sequence[Variant], hear: Any) -> list[TrialResult]:
         calls.append([one.name for one in chosen])
         for one in chosen:
             hear("started", one, {})
-        return [trained(one, perplexity(one)) for one in chosen]
+        return [trained(one, perplexity(one), status(one)) for one in chosen]
 
     return run
 
@@ -196,6 +198,19 @@ def test_a_try_without_a_perplexity_is_never_the_best(odd: float | None, data: B
     assert "none of its tries" in refused.cause
     assert refused.values["model"]["architecture"] == "convolutional"
     assert {result.variant.variant for result in results} == {"base", "recurrent"}
+
+
+def test_a_try_that_failed_is_never_the_best_however_low_its_perplexity_was(data: Bitext) -> None:
+    """It did not train for as long as the others."""
+    run = run_by(
+        lambda variant: 1.0 if rate_of(variant) == 0.5 else 5.0, [],
+        lambda variant: "failed" if rate_of(variant) == 0.5 else "finished",
+    )  # fmt: skip
+    _, entrants = contest.compare(
+        asked(), data, run, on_trial=lambda *said: None, on_choice=lambda entrants: None
+    )
+    # Of the two that are left, which are equally good, the first: 1 and not 0.25 times the base's.
+    assert [one.best for one in entrants] == [1.0] * 3
 
 
 def test_tries_that_end_before_the_warm_up_are_refused(data: Bitext) -> None:
