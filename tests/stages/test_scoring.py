@@ -88,3 +88,13 @@ def test_a_damaged_receipt_is_told_before_anything_is_scored(
     with pytest.raises(UserError, match=r"receipt\.json, which .* writes again: train\.seed"):
         scored(tmp_path, tiny_config)
     scoring.evaluate_weights.assert_not_called()
+
+
+def test_weights_of_another_model_are_told_before_anything_is_scored(
+    tmp_path: Path, tiny_config: Config, run: MagicMock
+) -> None:
+    trained(tmp_path / "train", tiny_config)
+    other = configuration.with_changes(tiny_config, {"model.d_ff": 8})
+    with pytest.raises(UserError, match=r"was trained with another `model` section than params"):
+        scored(tmp_path, other)
+    scoring.evaluate_weights.assert_not_called()
