@@ -366,6 +366,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if here.finished and not self._missing(here):", "if here.finished:"),
             ("        self._upload_trial()\n", ""),
             ("if not self.attempt:", "if False:"),
+            (
+                "super().prune(newest)\n        self._held().check()\n",
+                "super().prune(newest)\n",
+            ),
+            ("            return\n        lease.check()\n", "            return\n"),
         ],
     },
     "tests/storage/test_retry.py": {

@@ -325,11 +325,15 @@ def test_whoever_was_taken_for_dead_writes_no_more(machines: Machines, there: Ob
         train(first, 4)
         taken = {"host": "far", "process": 1, "machine": None}
         there.at("leases/writer").write("00000099.json", json.dumps(taken).encode())
+        # Half of an upload of whoever took its place.
+        there.write(f"{checkpoint_name(8)}/{MANIFEST}", b"theirs")
         before = there.sizes()
         with pytest.raises(LeaseLostError):
             train(first, 8)
         with pytest.raises(LeaseLostError):
             first.finish()
+        with pytest.raises(LeaseLostError):
+            first.prune(first.folder / checkpoint_name(4))
         assert there.sizes() == before
         checkpointing.verify(first.folder / checkpoint_name(8))
 
