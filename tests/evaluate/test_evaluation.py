@@ -359,6 +359,20 @@ def test_a_figure_that_is_not_that_of_the_files_is_named(
     assert len(of_file) == 1
 
 
+@pytest.mark.parametrize("value", [99.5, None])
+def test_a_figure_that_dvc_alone_shows_wrong_or_not_at_all_is_named(
+    metrics: dict[str, Any], capsys: pytest.CaptureFixture[str], value: float | None
+) -> None:
+    """value: None is a file without the figure."""
+    path = Path("metrics/dvc/evaluate.json")
+    few = json.loads(path.read_text())
+    right = few.pop("bleu")
+    path.write_text(json.dumps(few if value is None else few | {"bleu": value}))
+    assert main(["evaluate", "--check"]) == EXIT_FAILURE
+    differ = capsys.readouterr().out.splitlines()[:-1]
+    assert differ == [f"{path}: bleu is {value}, but {right} by the files"]
+
+
 @pytest.mark.parametrize(
     ("key", "shown", "default"),
     [("stopping", "stopping", "exact"), ("precision", "search_precision", "float32")],
