@@ -8,8 +8,10 @@ import hashlib
 import itertools
 import os
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,26 @@ def test_whole_folder_replaces_the_old_one(tmp_path: Path) -> None:
             (folder / content).write_text(content)
     assert [path.name for path in final.iterdir()] == ["new"]
     assert list(final.parent.iterdir()) == [final]
+
+
+def test_an_old_folder_is_renamed_before_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill while it is removed would leave a part of it under its name."""
+    final, removed, remove = tmp_path / "folder", list[Path](), shutil.rmtree
+
+    def noting(path: Path, **options: Any) -> None:
+        removed.append(path)
+        remove(path, **options)
+
+    final.mkdir()
+    (final / "old").write_text("old")
+    monkeypatch.setattr(shutil, "rmtree", noting)
+    with atomic.whole_folder(final) as folder:
+        (folder / "new").write_text("new")
+    assert [path.name for path in final.iterdir()] == ["new"]
+    assert removed
+    assert final not in removed
 
 
 @pytest.mark.parametrize("error", [UserError, KeyboardInterrupt])
