@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -241,8 +242,9 @@ def test_each_may_have_the_optimizer_of_its_own_paper() -> None:
     assert {one.config.model.architecture: one.config.optimizer for one in planned} == {
         "transformer": "adam", "recurrent": "adam_then_sgd", "convolutional": "nesterov"
     }  # fmt: skip
-    rates = {one.config.train.learning_rate_scale for one in planned if one.row != "base"}
-    assert rates == {0.25, 1.0, 3.0}
+    rates = {(one.config.model.architecture, rate_of(one)) for one in planned}
+    architectures = ("transformer", "recurrent", "convolutional")
+    assert rates == set(itertools.product(architectures, (0.25, 1.0, 3.0)))
 
 
 def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
