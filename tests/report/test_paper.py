@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import html
+import io
 import re
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import (
+    formats,
     number_format,
     page,
     paper,
@@ -93,6 +96,28 @@ def test_rows_of_table_3_are_compared_with_their_own() -> None:
     for name in unseen:
         assert found[name].cells[-1] == "no difference can be seen here"
         assert found[name].verdict == "none"
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "other_way"),
+    [
+        ("model", "dropout", 0.3, {"D-dropout-0.2"}),
+        ("train", "label_smoothing", 0.05, set()),
+        ("train", "label_smoothing", 0.3, {"D-label_smoothing-0.2"}),
+    ],
+)
+def test_a_row_that_changes_its_base_the_other_way_is_not_compared(
+    section: str, name: str, value: float, other_way: set[str]
+) -> None:
+    """The paper's base has 0.1 of both, so that its 0.2 is more and not less."""
+    before, record = compared(table3_sweep()), table3_sweep()
+    for one in record["trials"]:
+        if f"{section}.{name}" not in one["changes"]:
+            one[section] = one[section] | {name: value}
+    assert before.keys() - compared(record).keys() == other_way
+    lines = csv.DictReader(io.StringIO(formats.csv_text(record)))
+    unpaired = {line["variant"] for line in lines if not line["paper_row"]}
+    assert unpaired == other_way
 
 
 def test_it_is_said_which_bleu_p_is_of() -> None:

@@ -21,6 +21,8 @@ _KINDS: dict[str, list[tuple[str, ...]]] = {
     "D": [("dropout",), ("label_smoothing",)],
     "E": [("positions",)],
 }
+_SHARES = ("dropout", "label_smoothing")
+"""May be 0, and rows of the paper have them as they are, of whatever size the base is."""
 _SYMBOLS = {
     "layers": "N",
     "heads": "h",
@@ -122,10 +124,15 @@ def changed_settings(variant: Variant, base: Variant) -> set[str]:
 
 
 def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
-    """The row of the paper that is compared with, if there is one."""
+    """The row of the paper that is compared with, if there is one.
+
+    None too for a variant that is a row of the paper's but changes its base the other way: dropout
+    of 0.2 is more than the paper's base has, and less than one of 0.3.
+    """
     rows = table3.read().rows
     if variant.row is not None:
-        return next((row for row in rows if row.name == variant.row), None)
+        row = next((row for row in rows if row.name == variant.row), None)
+        return row if row and _in_one_direction(row, variant, base) else None
     kind = kind_of(variant, base)
     if kind is None or variant.state == "refused":
         return None
@@ -146,6 +153,16 @@ def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
     return min(alike, key=lambda pair: pair[0])[1] if alike else None
 
 
+def _in_one_direction(row: table3.Row, variant: Variant, base: Variant) -> bool:
+    """Whether a share that is all that a row changes rises here where it rises in the paper."""
+    changes = _changes(row)
+    return all(
+        _step(name, *change) * _step(name, base.settings[name], variant.settings[name]) > 0
+        for name, *change in changes
+        if len(changes) == 1 and name in _SHARES
+    )
+
+
 def _changes(row: table3.Row) -> list[tuple[str, Any, Any]]:
     """The settings that a row changes in the paper's base model, each with its two values."""
     return [
@@ -155,7 +172,7 @@ def _changes(row: table3.Row) -> list[tuple[str, Any, Any]]:
 
 def _step(setting: str, before: float, after: float) -> float:
     """Signed size of a change: in value for shares, which may be 0; else as a logarithm."""
-    if setting in ("dropout", "label_smoothing"):
+    if setting in _SHARES:
         return after - before
     return math.log(after / before)
 
