@@ -18,6 +18,7 @@ from seq2sweep.report import (
     number_format,
     page,
     paper,
+    sweep_plots,
     table,
 )
 from seq2sweep.report.aggregate import aggregate
@@ -118,6 +119,26 @@ def test_a_row_that_changes_its_base_the_other_way_is_not_compared(
     lines = csv.DictReader(io.StringIO(formats.csv_text(record)))
     unpaired = {line["variant"] for line in lines if not line["paper_row"]}
     assert unpaired == other_way
+
+
+def test_a_sweep_of_another_architecture_is_none_of_table_3() -> None:
+    record = sweep()
+    for one in (record["base"], *record["trials"]):
+        one["model"] = one["model"] | {"architecture": "recurrent"}
+    found = table.tables(record, "x", 1)
+    assert not found.comparisons
+    assert not found.findings
+    assert [row.cells[0] for row in found.rows][:3] == ["base", "heads 1", "heads 8"]
+    assert "`model.architecture` of the base row is recurrent" in " ".join(found.notes)
+    lines = csv.DictReader(io.StringIO(formats.csv_text(record)))
+    assert {line["paper_row"] for line in lines} == {""}
+    # What a setting does is drawn of any model.
+    drawn = [one["title"] for one in sweep_plots.effects(aggregate(record))]
+    assert drawn == ["BLEU against heads", "BLEU against d_k", "BLEU against dropout"]
+    of_papers_own = table.tables(sweep(), "x", 1)
+    assert of_papers_own.comparisons
+    assert of_papers_own.findings
+    assert "model.architecture" not in " ".join(of_papers_own.notes)
 
 
 def test_it_is_said_which_bleu_p_is_of() -> None:

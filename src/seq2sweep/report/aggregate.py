@@ -20,6 +20,9 @@ from seq2sweep.report.number_format import MISSING, fixed, whole
 
 Trial = Mapping[str, Any]
 
+PAPERS_OWN = "transformer"
+"""The architecture of the paper, which alone its Table 3 is of."""
+
 
 def figures(score: Score) -> tuple[str, ...]:
     """What is aggregated of the trials of a sweep."""
@@ -96,6 +99,11 @@ class Variant:
     @property
     def is_base(self) -> bool:
         return not self.changes
+
+    @property
+    def architecture(self) -> str:
+        """As `model.architecture` has it; earlier sweeps had no key for the paper's own."""
+        return str(self.settings.get("architecture", PAPERS_OWN))
 
     @property
     def label(self) -> str:

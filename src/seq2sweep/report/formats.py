@@ -145,7 +145,7 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
     for part in ("p", "low", "high", "seen"):
         line[f"{difference}_{part}"] = against and getattr(against, part)
     printed = table3.read().rows[0]
-    row = printed if variant is base else counterpart(variant, base)
+    row = counterpart(variant, base)
     line["paper_row"] = row and row.name
     for name in ("perplexity", *["bleu"] * (variant.score == BLEU), "parameters_millions"):
         value = row and getattr(row, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import table3
-from seq2sweep.report.aggregate import Variant, most_seeds
+from seq2sweep.report.aggregate import PAPERS_OWN, Variant, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, signed
 from seq2sweep.sweep.scaled_rows import paper_base
 
@@ -103,7 +103,15 @@ def notes(variants: Sequence[Variant]) -> list[str]:
 
 
 def kind_of(variant: Variant, base: Variant) -> tuple[str, str] | None:
-    """(group of Table 3, setting compared) when all that changed belongs to one row of it."""
+    """(group of Table 3, setting compared) when all that changed belongs to one row of it.
+
+    Of a base that is no Transformer nothing does.
+    """
+    return kind_of_change(variant, base) if base.architecture == PAPERS_OWN else None
+
+
+def kind_of_change(variant: Variant, base: Variant) -> tuple[str, str] | None:
+    """The same of any architecture: what changed, whether or not the paper has such a row."""
     changed = changed_settings(variant, base)
     for group, settings in _KINDS.items():
         for names in settings:
@@ -124,12 +132,14 @@ def changed_settings(variant: Variant, base: Variant) -> set[str]:
 
 
 def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
-    """The row of the paper that is compared with, if there is one.
+    """The row of the paper that is compared with, if there is one; of `base` itself its base row.
 
     None too for a variant that is a row of the paper's but changes its base the other way: dropout
     of 0.2 is more than the paper's base has, and less than one of 0.3.
     """
     rows = table3.read().rows
+    if variant is base:
+        return rows[0] if base.architecture == PAPERS_OWN else None
     if variant.row is not None:
         row = next((row for row in rows if row.name == variant.row), None)
         return row if row and _in_one_direction(row, variant, base) else None

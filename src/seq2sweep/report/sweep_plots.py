@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from seq2sweep.report.aggregate import Variant
 from seq2sweep.report.number_format import plain, powers
-from seq2sweep.report.paper import changed_settings, kind_of
+from seq2sweep.report.paper import changed_settings, kind_of_change
 from seq2sweep.report.pareto import Objective, front
 from seq2sweep.report.plots import MUTED, SERIES, STYLE, SURFACE, step_axis, svg
 
@@ -168,7 +168,7 @@ def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
         chosen = [
             variant
             for variant in variants
-            if (variant is base or kind_of(variant, base) == (group, setting))
+            if (variant is base or kind_of_change(variant, base) == (group, setting))
             and variant.state == "finished"
             and variant.scored is not None
         ]

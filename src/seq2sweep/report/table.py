@@ -10,7 +10,7 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep.config.scores import F1, Score
 from seq2sweep.report import findings, paper
-from seq2sweep.report.aggregate import Variant, aggregate, most_seeds, with_margin
+from seq2sweep.report.aggregate import PAPERS_OWN, Variant, aggregate, most_seeds, with_margin
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
 from seq2sweep.report.pareto import front, objectives
@@ -157,7 +157,7 @@ def notes(
     vocabulary_size: int | None,
 ) -> list[str]:
     """What a reader must know to read the table."""
-    score = Score.of(sweep)
+    score, architecture = Score.of(sweep), variants[0].architecture
     signatures = sorted({t["signature"] for t in sweep["trials"] if t.get("signature")})
     seeds, split = most_seeds(variants), sweep["split"]
     tested = [v for v in variants if v.against is not None and v.against.p is not None]
@@ -173,6 +173,11 @@ def notes(
     ]
     if any(variant.shared for variant in variants):
         result.append(SHARED_NOTE)
+    if architecture != PAPERS_OWN:
+        result.append(
+            f"`model.architecture` of the base row is {architecture}, and Table 3 is of the "
+            "Transformer: no row here is one of the paper's."
+        )
     if any(variant.row for variant in variants[1:]):
         result.append(
             "Rows are named as in the paper. Their sizes are its own, in the proportion of the "

@@ -61,7 +61,7 @@ def _csv(sweep: Mapping[str, Any] | None) -> str:
     figures = ("parameters", "valid_perplexity", *score.columns, "flops", "device_hours")
     measured = {}
     if sweep is not None and "table2" in sweep:
-        measured = {architecture_of(v): v for v in aggregate(sweep)}
+        measured = {v.architecture: v for v in aggregate(sweep)}
     tried = {
         one["variant"]: one for one in (sweep or {}).get("table2", {}).get("architectures", ())
     }
@@ -231,7 +231,7 @@ def _alike(optimizer: str | None) -> str:
 
 
 def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]:
-    architecture = architecture_of(variant)
+    architecture = variant.architecture
     counterpart = next((row.name for row in ROWS if row.architecture == architecture), MISSING)
     against = variant.against
     return [
@@ -262,8 +262,3 @@ def _difference(against: Against) -> str:
 def flops_of_tries(tried: Mapping[str, Any]) -> float:
     """Of all tries of an architecture."""
     return sum(one["flops"] or 0.0 for one in tried.get("tries", ()))
-
-
-def architecture_of(variant: Variant) -> str:
-    """As `model.architecture` has it."""
-    return str(variant.settings.get("architecture", "transformer"))
