@@ -98,6 +98,7 @@ def test_page_shows_the_headline_numbers(rendered: str) -> None:
     ):
         assert shown in rendered
     assert "de-compounds" in rendered
+    assert "Moses tokens, compounds split for German" in rendered  # and for no other language
     assert "git checkout 4ad1c0ffee" in rendered
     assert "make ui" in rendered
     assert rendered.index("subordinate clause") < rendered.index("verb second")
