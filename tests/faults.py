@@ -480,7 +480,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/report/test_table2.py": {
         f"{PACKAGE}/report/paper_tables/table2.py": [
-            (' + f" {SHARED}" * variant.shared', ""),
+            (' + f" {SHARED}" * bool(variant.shared)', ""),
             ("found is None or not math.isfinite(found):", "found is None:"),
             ("one.difference.margin is not None for", "True for"),
         ],

@@ -106,6 +106,27 @@ def test_only_what_was_stopped_speaks_for_a_variant_none_of_which_finished() -> 
     assert found.against is None
 
 
+@pytest.mark.parametrize(
+    ("of_seeds", "expected"),
+    [
+        ((False, True, None), True),
+        ((False, None, False), None),
+        ((False, False, False), False),
+    ],
+)
+def test_sharing_that_is_not_known_of_a_seed_is_not_denied(
+    of_seeds: tuple[bool | None, ...], expected: bool | None
+) -> None:
+    record = table3_sweep(3)
+    trials = [t for t in record["trials"] if t["variant"] in ("A-heads-1", "big")]
+    for one, shared in zip(trials, 2 * of_seeds, strict=True):
+        one["shared_device"] = shared
+    found = variants(record)
+    assert found["A-heads-1"].shared is expected
+    # Nothing was trained, or an earlier sweep says nothing.
+    assert found["big"].shared is found["A-heads-4"].shared is None
+
+
 # --- differences ---------------------------------------------------------------------------------
 
 

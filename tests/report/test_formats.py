@@ -138,6 +138,7 @@ def test_csv_of_one_seed_has_no_deviation() -> None:
 def test_csv_of_an_older_sweep_leaves_unknown_cells_empty() -> None:
     line = next(line for line in lines(sweep()) if line["variant"] == "d_k 8")
     assert (line["row"], line["bleu_paper"], line["device_hours"]) == ("", "", "")
+    assert line["shared_device"] == ""
     assert line["bleu_difference_seen"] == ""
     assert line["paper_row"] == "B-d_k-16"
 

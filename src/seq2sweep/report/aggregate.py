@@ -75,9 +75,9 @@ class Variant:
     their plain names, which may be anything where it was refused; state: finished, stopped, failed,
     refused or not trained; status: that in more words; figures: of its finished trials, else of
     those stopped early, None where nothing is known; curve: (step, validation loss), mean over the
-    same trials; shared: whether any of these trials shared its device with others at its time;
-    scores: of each finished trial by its seed; failures: what failed, was refused or has no score,
-    and its cause.
+    same trials; shared: whether any of these trials shared its device with others at its time, None
+    where that is not known; scores: of each finished trial by its seed; failures: what failed, was
+    refused or has no score, and its cause.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Variant:
     failures: Sequence[tuple[str, str]]
     against: Against | None = None
     number: int | None = None
-    shared: bool = False
+    shared: bool | None = None
     scores: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -213,9 +213,16 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
         figures=found,
         curve=_curve(measured),
         failures=_failures(name, trials),
-        shared=any(trial.get("shared_device") for trial in measured),
+        shared=_shared(measured),
         scores=_scores(finished, score.name),
     )
+
+
+def _shared(measured: Sequence[Trial]) -> bool | None:
+    known = [trial.get("shared_device") for trial in measured]
+    if any(known):
+        return True
+    return None if None in known or not known else False
 
 
 def _scores(finished: Sequence[Trial], name: str) -> dict[int, float]:

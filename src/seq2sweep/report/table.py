@@ -264,7 +264,7 @@ def _row(variant: Variant, base: Variant, columns: Sequence[str], on_front: bool
         *(with_margin(variant.figures[name], 1) for name in variant.score.beside),
         # A trial that failed before its first step has cost nothing worth a figure.
         powers(variant.mean("flops") or None),
-        _hours(variant.mean("device_hours")) + f" {SHARED}" * variant.shared,
+        _hours(variant.mean("device_hours")) + f" {SHARED}" * bool(variant.shared),
         variant.status + ", Pareto front" * on_front,
     )
     return Row(cells, "base" if variant is base else variant.state, on_front)

@@ -245,7 +245,7 @@ def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]
         MISSING if against is None or against.p is None else p_value(against.p),
         powers(variant.mean("flops") or None),
         powers(flops_of_tries(tried) or None),
-        fixed(variant.mean("device_hours"), 3) + f" {SHARED}" * variant.shared,
+        fixed(variant.mean("device_hours"), 3) + f" {SHARED}" * bool(variant.shared),
         MISSING if tried.get("best") is None else f"{plain(tried['best'])} ×",
         variant.status,
     ]
