@@ -66,6 +66,8 @@ def test_time_cost_and_energy_by_hand(project: Path) -> None:
     assert total["device_hours"] == pytest.approx(hours)
     assert total["cost"] == pytest.approx(6.88 * hours)
     assert total["energy_kwh"] == pytest.approx(0.7 * hours)
+    # Hours that may be more are no upper bound of the energy.
+    assert f"  about {0.7 * hours:,.1f} kWh at full power, of the devices alone" in overview(made)
     assert total["currency"] == "USD"
     assert total["seconds"] == pytest.approx(sum(stage["seconds"] for stage in made["stages"]))
     assert not total["at_most"]

@@ -246,7 +246,7 @@ def _total(
 
 
 def _bill(seconds: float | None, count: float, here: Machine) -> dict[str, float | None]:
-    """Hours of so many devices, what they cost, and their energy at most."""
+    """Hours of so many devices, what they cost, and their energy at full power."""
     device = here.device
     hours = None if seconds is None else seconds * count / 3600
     return {
