@@ -303,7 +303,7 @@ def test_page_shows_scores_by_length_and_positions() -> None:
     assert len(identifiers) == len(set(identifiers))
     assert {"by-length", "positions"} <= set(identifiers)
     assert "<td>5–8</td><td>1\u202f260</td><td>70.1</td>" in rendered
-    assert 'aria-label="BLEU of each variant by the length of the source"' in rendered
+    assert 'aria-label="BLEU of variants by the length of the source"' in rendered
     assert "beyond: 17–29 (n = 490)" in rendered
     assert 'aria-label="The sinusoids of each position and dimension"' in rendered
     learned = page.render(dataclasses.replace(given, model={"positions": "learned", "d_model": 16}))

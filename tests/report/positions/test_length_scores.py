@@ -74,6 +74,8 @@ def test_the_table_has_a_row_a_variant_and_says_how_many_sentences() -> None:
     # Student's t of 2 degrees of freedom over three scores that are 1 apart.
     assert table.rows[1][-1] == "10.0 ± 2.5"
     assert SIGNATURE in table.notes[0]
+    # Which may be characters or bytes.
+    assert "Tokens are those of the source's vocabulary" in table.notes[0]
     assert "99 % of the sources of the training data have at most 12 tokens" in table.notes[1]
     assert by_length.USUAL == 0.99
     text = formats.markdown(tables(record, "made up", 3000))

@@ -112,6 +112,7 @@ def test_scores_are_drawn_for_each_variant() -> None:
     without = drawn(positions_sweep(bins=[(5, 8, 340), (9, 12, 640)]))
     assert without is not None
     assert "longer than any" not in without["caption"]
+    assert "alone are drawn" not in without["caption"]
 
 
 def test_of_many_variants_only_those_of_positions_are_drawn() -> None:
@@ -125,6 +126,9 @@ def test_of_many_variants_only_those_of_positions_are_drawn() -> None:
     shown = words(found["svg"])
     assert {"base", "E-learned-positions"} <= shown
     assert "A-heads-1" not in shown
+    said = "Of all variants only base and those that change positions alone are drawn."
+    assert said in found["caption"]
+    assert 'aria-label="BLEU of variants by the length of the source"' in found["svg"]
 
 
 def test_there_is_nothing_to_draw_without_scores() -> None:

@@ -211,9 +211,9 @@ def notes(lengths: ByLength) -> list[str]:
     """What the lengths are of, and how the scores were found."""
     return [
         f"Corpus {lengths.score.label} over the validation sentences of each length, n of them; "
-        f"{lengths.score.rule}: `{lengths.signature}`. Tokens are word pieces of the source, the "
-        "end of the sentence among them. Longer sentences are harder anyway: compare rows, not "
-        "columns.",
+        f"{lengths.score.rule}: `{lengths.signature}`. Tokens are those of the source's "
+        "vocabulary, the end of the sentence among them. Longer sentences are harder anyway: "
+        "compare rows, not columns.",
         f"99 % of the sources of the training data have at most {lengths.usual} tokens, the "
         f"longest has {lengths.longest}. Rare: longer than that 99 %. "
         + (

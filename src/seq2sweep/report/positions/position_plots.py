@@ -36,8 +36,8 @@ def scores_by_length(
     """
     if lengths is None or len(lengths.bins) < 2:
         return None
-    base = variants[0]
-    if len(variants) > len(SERIES):
+    base, few = variants[0], len(variants) <= len(SERIES)
+    if not few:
         variants = [v for v in variants if v is base or changed_settings(v, base) == {"positions"}]
     shown = [v for v in variants if v.name in lengths.of and any(lengths.of[v.name].bins)]
     if not shown:
@@ -46,6 +46,7 @@ def scores_by_length(
         "svg": _draw_scores(shown, lengths),
         "caption": f"Corpus {base.score.label} over the validation sentences of each length in "
         "source tokens, n of them. "
+        + "Of all variants only base and those that change positions alone are drawn. " * (not few)
         + "Right of the line: longer than any sentence trained on. " * bool(lengths.longer)
         + "Bars: 95 % intervals over seeds, where there are several.",
     }
@@ -88,7 +89,7 @@ def _draw_scores(variants: Sequence[Variant], lengths: ByLength) -> Markup:
     label = variants[0].score.label
     axes.set_ylabel(f"{label} (dev)")
     figure.legend(loc="outside right upper", labelcolor=INK, edgecolor=LINE)
-    return svg(figure, f"{label} of each variant by the length of the source", "by-length")
+    return svg(figure, f"{label} of variants by the length of the source", "by-length")
 
 
 # --- sinusoids -----------------------------------------------------------------------------------
