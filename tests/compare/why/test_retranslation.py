@@ -374,6 +374,12 @@ def test_a_wide_run_is_compared_with_the_papers_big_model(
     assert papers_config("big", "de")["evaluate"]["average_checkpoints"] == 20
 
 
+@pytest.mark.parametrize(("code", "of_table_2"), [("fr-CA", "fr"), ("FR", "fr"), ("de-AT", "de")])
+def test_the_papers_settings_are_found_by_the_language_alone(code: str, of_table_2: str) -> None:
+    assert papers_config("big", code) == papers_config("big", of_table_2)
+    assert papers_config("big", "fr") != papers_config("big", "de")
+
+
 def test_a_pair_that_the_paper_has_not_is_refused_before_anything_is_translated(
     project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
 ) -> None:

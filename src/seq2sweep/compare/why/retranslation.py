@@ -25,6 +25,7 @@ from seq2sweep.decode.average import average, build
 from seq2sweep.decode.beam import translate
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.bleu import base_language
 from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
 from seq2sweep.runs import layout
 from seq2sweep.storage.atomic import sha256
@@ -50,8 +51,8 @@ def papers_row(run: ScoredRun | None) -> str:
 
 
 def papers_config(row: str, target: str) -> dict[str, Any]:
-    """Sections of params.yaml as the paper has them."""
-    pair = "en-fr" if target == "fr" else "en-de"
+    """Sections of params.yaml as the paper has them; target: code such as `fr` or `fr-CA`."""
+    pair = "en-fr" if base_language(target) == "fr" else "en-de"
     return configuration.to_dict(presets.load(f"wmt14-{pair}-{row}").config)
 
 
