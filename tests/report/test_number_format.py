@@ -24,9 +24,14 @@ def test_numbers_as_people_write_them() -> None:
     ]
     assert number_format.percent(0.0512) == "5.1\u202f%"
     assert number_format.fixed(math.inf, 2) == number_format.MISSING
+    # Neither a hyphen for a minus, nor a minus before what is shown as zero.
+    assert [number_format.fixed(x, 3) for x in (-0.0021, -0.0004, -0.0, 0.0021)] == [
+        *("−0.002", "0.000", "0.000", "0.002"),
+    ]
+    assert table.with_margin(Estimate(-0.0021, 3, 0.001, 0.0013), 3) == "−0.002 ± 0.001"
     # A training that diverged has a perplexity of up to 305 digits.
     assert [number_format.fixed(x, 2) for x in (999_999.25, 1e6, -1e150)] == [
-        *("999999.25", "1.0\u202f×\u202f10⁶", "-1.0\u202f×\u202f10¹⁵⁰"),
+        *("999999.25", "1.0\u202f×\u202f10⁶", "−1.0\u202f×\u202f10¹⁵⁰"),
     ]
     assert [number_format.signed(x, 2) for x in (1e150, -1e6)] == [
         *("+1.0\u202f×\u202f10¹⁵⁰", "−1.0\u202f×\u202f10⁶"),

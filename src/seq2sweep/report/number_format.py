@@ -13,11 +13,14 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """`4.917` with 2 decimals is `4.92`; a dash for a figure that does not exist; LARGE ones as
-    `powers`."""
+    """`4.917` with 2 decimals is `4.92`, `-0.917` is `−0.92`; what is shown as `0.00` has no sign.
+
+    A dash for a figure that does not exist; LARGE ones as `powers`.
+    """
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{value:.{decimals}f}" if abs(value) < LARGE else powers(value)
+    text = f"{value:z.{decimals}f}".replace("-", "−")
+    return text if abs(value) < LARGE else powers(value)
 
 
 def signed(value: float | None, decimals: int) -> str:
@@ -52,6 +55,7 @@ def powers(value: float | None) -> str:
     if value == 0:
         return "0"
     mantissa, _, exponent = f"{value:.1e}".partition("e")
+    mantissa = mantissa.replace("-", "−")
     return f"{mantissa}\u202f×\u202f10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
 
 
