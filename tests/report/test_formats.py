@@ -21,6 +21,7 @@ from seq2sweep.report import (
     templates,
 )
 from seq2sweep.report.formats import table_files
+from seq2sweep.report.markdown import escape
 from seq2sweep.report.table import NONE_YET, Tables
 from tests.report.made_up_results import (
     SIGNATURE,
@@ -71,6 +72,26 @@ def test_markdown_is_a_table_with_what_one_must_know() -> None:
         assert needed in found
     assert "not comparable with the paper's in absolute terms" in found
     assert "arXiv 1706.03762" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("see ![x](https://host/x.png)", r"see ![x\](https://host/x.png)"),
+        ("[x][y] and [x]: y", r"[x\][y] and [x\]: y"),
+        ("one\ntwo\r\nthree", "one two three"),
+        ("&lt;b&gt; &#33;", r"\&lt;b\&gt; \&#33;"),
+        ("_word_ and __init__", r"\_word\_ and \_\_init\_\_"),
+        ("a\\b|c `d` *e* <i>", r"a\\b\|c \`d\` \*e\* \<i>"),
+        # Names as they are.
+        *[(name, name) for name in ("C-d_ff-1024", "ε_ls", "[1, 2, 4]", "a & b", "done!", "−0.5")],
+    ],
+)
+def test_markdown_shows_text_as_it_is(text: str, shown: str) -> None:
+    assert escape(text) == shown
+    record = sweep()
+    record["trials"][-1]["name"] = text
+    assert f"- {shown}: out of memory: a worker" in formats.markdown(tables(record))
 
 
 def test_markdown_of_table_3_tells_what_holds() -> None:

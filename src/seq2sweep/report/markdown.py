@@ -6,6 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+# Inside of words, as in d_model, underscores are none; brackets without what may follow no links.
+_SPECIAL = re.compile(
+    r"""[\\|`*<] | (?<![^\W_])_ | _(?![^\W_]) | \](?=[(\[:]) | &(?=\#?\w+;)""", re.VERBOSE
+)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -37,5 +42,5 @@ def markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> l
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    return re.sub(r"[\\|`*<]", r"\\\g<0>", text)
+    """Text that Markdown shows as it is, in one line: no emphasis, code, tag, link or image."""
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(text.splitlines()))
