@@ -41,6 +41,10 @@ def test_numbers_as_people_write_them() -> None:
     assert [number_format.p_value(p) for p in (0.0312, 0.0004, 1.0, None)] == [
         *("0.031", "< 0.001", "1.000", number_format.MISSING),
     ]
+    # What is seen is below 0.05, and shown so.
+    assert [number_format.p_value(p) for p in (0.0498, 0.0495, 0.0494, 0.05)] == [
+        *("0.0498", "0.0495", "0.049", "0.050"),
+    ]
     assert table.with_margin(Estimate(25.34, 3, 0.2, 0.44), 1) == "25.3 ± 0.4"
     assert table.with_margin(Estimate(25.34), 1) == "25.3"
     assert table.with_margin(None, 1) == number_format.MISSING

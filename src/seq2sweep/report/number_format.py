@@ -70,9 +70,14 @@ def plain(value: object) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """`0.0312` becomes `0.031`; what is smaller than three decimals show, `< 0.001`."""
+    """`0.0312` becomes `0.031`; what is smaller than three decimals show, `< 0.001`.
+
+    What is below 0.05, and so is seen, is shown below it: `0.0498`.
+    """
     if p is None:
         return MISSING
+    if 0.0495 <= p < 0.05:
+        return f"{p:g}"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 

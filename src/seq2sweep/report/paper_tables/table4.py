@@ -10,7 +10,16 @@ from seq2sweep.evaluate.brackets import left_out
 from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
-from seq2sweep.report.number_format import MISSING, decoding, fixed, millions, plain, signed, whole
+from seq2sweep.report.number_format import (
+    MISSING,
+    decoding,
+    fixed,
+    millions,
+    p_value,
+    plain,
+    signed,
+    whole,
+)
 
 TITLE = "Table 4, measured"
 RIVALS = {"recurrent": "GNMT", "convolutional": "ConvS2S", "bytenet": "ByteNet"}
@@ -265,5 +274,5 @@ def _gain(gain: Mapping[str, Any], silver: Mapping[str, Any]) -> str:
         f"{whole(silver['agreed'])} that two parsers, of other seeds, agreed on, of "
         f"{whole(silver['parsed'])} sentences without trees that they parsed. Gain over the first "
         f"of them: {signed(gain['f1_difference'], 2)} F1 (95 % {signed(gain['low'], 2)} to "
-        f"{signed(gain['high'], 2)}, paired bootstrap, p {fixed(gain['p'], 3)}: {verdict})."
+        f"{signed(gain['high'], 2)}, paired bootstrap, p {p_value(gain['p'])}: {verdict})."
     )
