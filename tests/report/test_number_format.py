@@ -11,6 +11,11 @@ from seq2sweep.report import (
 from seq2sweep.report.aggregate import Estimate
 
 
+def test_settings_are_shown_as_in_params_yaml() -> None:
+    settings = (0.1, 512, "learned", True, False)
+    assert [*map(number_format.plain, settings)] == ["0.1", "512", "learned", "true", "false"]
+
+
 def test_numbers_as_people_write_them() -> None:
     assert number_format.whole(1234567.4) == "1\u202f234\u202f567"
     assert number_format.powers(3.28e18) == "3.3\u202f×\u202f10¹⁸"

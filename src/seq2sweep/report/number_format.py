@@ -65,7 +65,9 @@ def percent(share: float | None, decimals: int = 1) -> str:
 
 
 def plain(value: object) -> str:
-    """A setting as params.yaml would show it: `0.1`, `512`, `learned`."""
+    """A setting as params.yaml would show it: `0.1`, `512`, `learned`, `true`."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
