@@ -606,6 +606,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("searched(n_best, **given)", "searched(n_best)"),
             ("check(self.translator, texts)", "pass"),
             ("searched.beam > max(", "False and max("),
+            ("with laid_out(self._laid_out):", "with laid_out():"),
+            (
+                "OurSearch(self._model, config, on_step=give_up_late)",
+                "OurSearch(self._model, config)",
+            ),
         ],
     },
     "tests/tracking/test_ui.py": {

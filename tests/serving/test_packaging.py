@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from mlflow.environment_variables import MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT
 
-from seq2sweep.config import Config
+from seq2sweep.config import Config, with_changes
+from seq2sweep.model import products
 from seq2sweep.serving.packaging import NEEDED, write_package
-from seq2sweep.serving.pyfunc import TranslationModel, _load_pyfunc
+from seq2sweep.serving.pyfunc import TIMEOUT, TranslationModel, _load_pyfunc
 
 from ..conftest import Corpus
 from ..export import made_up_models
@@ -142,3 +147,74 @@ def test_a_list_in_a_row_is_no_text(model: TranslationModel) -> None:
     """MLflow makes one row of `{"text": [...]}`."""
     with pytest.raises(ValueError, match="text must be a string, a row for each"):
         model.predict(pd.DataFrame({"text": [["alpha", "beta"]]}))
+
+
+def test_the_time_limit_is_that_of_the_server() -> None:
+    assert MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT.name == TIMEOUT
+
+
+def test_a_search_ends_when_the_server_has_given_it_up(
+    model: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pd.DataFrame({"text": LINES})
+    monkeypatch.setenv(TIMEOUT, "0")
+    with pytest.raises(TimeoutError, match=f"not done in the seconds of {TIMEOUT}"):
+        model.predict(table)
+    monkeypatch.setenv(TIMEOUT, "60")
+    assert len(model.predict(table)) == len(LINES)
+
+
+def test_calls_take_turns_and_none_waits_longer_than_the_server(
+    model: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pd.DataFrame({"text": LINES})
+    searches, go_on = threading.Event(), threading.Event()
+    translate, seen = model.translator.translate, []
+
+    def slow(*given: Any, **options: Any) -> Any:
+        seen.append(threading.current_thread())
+        searches.set()
+        assert go_on.wait(60)
+        return translate(*given, **options)
+
+    monkeypatch.setattr(model.translator, "translate", slow)
+    first = threading.Thread(target=model.predict, args=(table,))
+    first.start()
+    try:
+        assert searches.wait(60)
+        monkeypatch.setenv(TIMEOUT, "0.1")
+        with pytest.raises(TimeoutError, match=TIMEOUT):
+            model.predict(table)
+        assert seen == [first]
+    finally:
+        go_on.set()
+        first.join()
+    monkeypatch.delenv(TIMEOUT)
+    assert len(model.predict(table)) == len(LINES)  # it is the next one's turn
+
+
+@pytest.mark.skipif(not products._LAID_OUT, reason="PyTorch lays out nothing here")
+def test_weights_are_laid_out_for_all_calls_once(
+    model: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pd.DataFrame({"text": LINES})
+    first = model.predict(table)
+
+    class Refused:
+        _linear_pointwise = products.torch.ops.mkldnn._linear_pointwise
+
+    monkeypatch.setattr(products.torch.ops, "mkldnn", Refused)
+    assert model.predict(table).equals(first)
+
+
+def test_a_model_is_copied_in_bfloat16_once(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = with_changes(tiny_config, {"evaluate.precision": "bf16"})
+    made_up_models.translator(tmp_path, config, tiny_corpus).save(tmp_path / "model")
+    model = _load_pyfunc(str(tmp_path / "model"))
+    table = pd.DataFrame({"text": LINES})
+    expected = [best[0].text for best in model.translator.translate(LINES)]
+    monkeypatch.setattr(copy, "deepcopy", None)
+    for _ in range(2):
+        assert model.predict(table)["translation"].tolist() == expected
