@@ -87,6 +87,7 @@ class Job:
             "SLURM_CPUS_PER_TASK": "8",
             "RAY_START_PAUSE": "0.05",
             "RAY_START_TRIES": "3",
+            "NODE_FOLDER": str(folder),
             "LISTED": listed(2),
             "ENDS": "",
             "MEANWHILE": "",
@@ -192,6 +193,33 @@ def test_ray_wants_a_token_that_this_user_alone_can_read(submit: Callable[..., J
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert token.read_text() not in (job.folder / "log").read_text()
     assert not any(token.read_text() in call for call in job.calls)
+
+
+def test_the_code_of_workers_lies_where_no_other_user_can_write(
+    submit: Callable[..., Job], tmp_path: Path
+) -> None:
+    own = tmp_path / "s2s-4242"
+    (own / "r/_ray_pkg").mkdir(parents=True)  # of a node that failed, or of somebody else
+    own.chmod(0o777)
+    job = submit()
+    job.wait_for("dvc repro")
+    [head] = [call for call in job.calls if "ray start --head" in call]
+    assert f" --temp-dir={own}/r " in head
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert [*own.iterdir()] == []  # the stand-in for Ray makes nothing
+    os.kill(job.process.pid, signal.SIGTERM)
+    assert job.end() == 1
+    assert not own.exists()
+
+
+def test_without_a_folder_of_its_own_ray_does_not_start(
+    submit: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = submit(NODE_FOLDER=str(tmp_path / "missing"))
+    assert job.end() == 1
+    said = f"{tmp_path}/missing/s2s-4242 cannot be made on all of a b: set NODE_FOLDER"
+    assert said in (job.folder / "log").read_text()
+    assert not any(" ray start " in call for call in job.calls)
 
 
 def test_others_can_read_of_the_results_what_the_user_lets_them(submit: Callable[..., Job]) -> None:
