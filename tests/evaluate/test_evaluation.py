@@ -19,7 +19,7 @@ from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import CHECKPOINTS, PHENOMENA, RECEIPT, write_header, write_lines
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, UserError
+from seq2sweep.errors import EXIT_FAILURE, EXIT_USER_ERROR, OperationalError, UserError
 from seq2sweep.evaluate import bleu, evaluation
 from seq2sweep.evaluate.evaluation import (
     Data,
@@ -507,4 +507,23 @@ def test_a_sentence_beyond_the_positions_is_named_before_any_is_decoded(
     monkeypatch.setattr(type(model), "max_length", longest)
     message = rf"^line 8 of the test set has \d+ tokens as {side}, and the .* are for {longest}: "
     with pytest.raises(UserError, match=message):
+        evaluate(tiny_config, model, data, "test")
+
+
+def test_a_line_that_memory_is_refused_for_is_named_before_any_is_decoded(
+    tiny_config: Config, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bitext = Bitext.open(data.encoded, "test")
+    pairs = zip(bitext.source_lengths.tolist(), bitext.target_lengths.tolist(), strict=True)
+    longest = [*map(max, pairs)]
+    line = longest.index(max(longest)) + 1
+
+    def refused(*given: Any, **how: Any) -> tuple[float, int]:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
+    monkeypatch.setattr(evaluation, "negative_log_likelihood", refused)
+    monkeypatch.setattr(TASKS["translation"], "decode", lambda *_: pytest.fail("it was decoded"))
+    model = building.build(tiny_config.model, len(Vocabulary.open(data.vocabulary))).eval()
+    message = rf"^out of memory \(.*\): line {line} of the test set has {max(longest)} tokens: "
+    with pytest.raises(OperationalError, match=message):
         evaluate(tiny_config, model, data, "test")

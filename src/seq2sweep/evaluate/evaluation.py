@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.config.scores import SCORES
@@ -26,9 +28,11 @@ from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.task import TASKS, Given
 from seq2sweep.evaluate.translations_table import translations_table
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.hardware import memory_by
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage import atomic
+from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.step import choose_precision
 from seq2sweep.train.validation import negative_log_likelihood
 
@@ -176,19 +180,23 @@ def evaluate(
     task = TASKS[config.data.task]
     source, target = (data.lines(split, side) for side in files.SIDES)
     bitext = Bitext.open(data.encoded, split)
-    require_positions(bitext, split, model.max_length)  # before decoding, which may take hours
+    # Both before decoding, which may take hours: the likelihood needs more memory for a long line.
+    require_positions(bitext, split, model.max_length)
+    if device.type == "cpu":
+        keep_memory()
+    with memory_by(_without_longest(bitext, split)):
+        likelihood, reference_pieces = negative_log_likelihood(
+            model.to(device),
+            bitext,
+            tokens_per_pass=config.train.pass_tokens,
+            precision=choose_precision(config.train.precision, device, config.model.d_model),
+            device=device,
+        )
     given = Given(model, vocabulary, source, target, config, mapper)
     started = time.perf_counter()
     hypotheses, metrics = task.decode(given, on_done)
     seconds = time.perf_counter() - started
     pieces = sum(len(line) for line in vocabulary.encode(hypotheses, "target"))
-    likelihood, reference_pieces = negative_log_likelihood(
-        model,
-        bitext,
-        tokens_per_pass=config.train.pass_tokens,
-        precision=choose_precision(config.train.precision, device, config.model.d_model),
-        device=device,
-    )
     metrics |= task.score(hypotheses, given)
     metrics |= {
         "split": split,
@@ -204,6 +212,13 @@ def evaluate(
     if beside:
         metrics |= task.beside(given, metrics)
     return Evaluation(hypotheses, metrics)
+
+
+def _without_longest(bitext: Bitext, split: str) -> str:
+    """What to do where memory is refused for the longest line."""
+    lengths = np.maximum(bitext.source_lengths, bitext.target_lengths)
+    line = int(lengths.argmax())
+    return f"line {line + 1} of the {split} set has {lengths[line]} tokens: split it on both sides"
 
 
 def validation_scores(config: Config, model: Architecture, data: Data) -> dict[str, Any]:
