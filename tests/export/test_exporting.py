@@ -20,7 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data import utf8
-from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.data.vocabulary import EOS, Vocabulary
 from seq2sweep.data.word_piece import dump
 from seq2sweep.decode import ctranslate
 from seq2sweep.errors import OperationalError, UserError
@@ -419,6 +419,25 @@ def test_transformers_alone_say_the_same_in_a_process_of_their_own(
     ours = [best[0].text for best in model.translate(source)]
     said = by(["-c", BY_TRANSFORMERS], source, tmp_path)
     assert said == ours
+
+
+def test_the_documented_call_of_ctranslate2_cuts_no_long_sentence(
+    made: Any, tmp_path: Path
+) -> None:
+    installed("ctranslate2")
+    model, _ = made("untied")
+    with torch.no_grad():
+        model.model.projection.weight[EOS] = 0  # so that it comes to no end before it is cut
+    Ctranslate2().write(model, tmp_path / "FOLDER")
+    line = " ".join(["alpha beta"] * 120)
+    documented = (Path(__file__).parents[2] / "docs/export.md").read_text(encoding="utf-8")
+    program = re.findall(r"^    (import ctranslate2(?:.*\n)+?)\n", documented, re.MULTILINE)[0]
+    program = program.replace("\n    ", "\n").replace("A sentence.", line)
+    program = program.replace(
+        "pieces.decode(found[0].hypotheses[0])", "len(found[0].hypotheses[0])"
+    )
+    [tokens] = model.vocabulary.encode([line])
+    assert by(["-c", program], [], tmp_path) == [str(len(tokens) - 1 + 50)]
 
 
 def test_a_vocabulary_that_is_not_of_sentence_pieces(made: Any, tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ class Marian(Format):
 
 
 class _Opened:
-    """As its users have it: `from_pretrained`, the tokenizer, `generate` with what is saved."""
+    """As its users have it: `from_pretrained`, the tokenizer, `generate` with what is saved, but
+    for the longest output: ours goes by the input, which no file can say."""
 
     def __init__(self, folder: Path, translator: Translator) -> None:
         (transformers,) = needed("marian", "transformers")
