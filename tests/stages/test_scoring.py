@@ -98,3 +98,35 @@ def test_weights_of_another_model_are_told_before_anything_is_scored(
     with pytest.raises(UserError, match=r"was trained with another `model` section than params"):
         scored(tmp_path, other)
     scoring.evaluate_weights.assert_not_called()
+
+
+def test_the_model_for_mlflow_takes_the_place_of_what_a_kill_left(
+    tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def noted(run: Any, name: str, config: Config, translator: Any, folder: Path, *more: Any,
+               **about: Any) -> None:  # fmt: skip
+        assert [*folder.iterdir()] == []
+        (folder / "model.safetensors").write_text("weights")
+        made.append(folder)
+
+    monkeypatch.setattr(scoring, "record_model", noted)
+    figures = MagicMock(side_effect=lambda *_: {"bleu": 1.0, "decode_tokens_per_second": 1.0})
+    monkeypatch.setattr(scoring, "shown", figures)
+    monkeypatch.setattr(scoring, "signature", MagicMock(return_value="a signature"))
+    translator, metrics = MagicMock(steps=[4]), {"averaged_checkpoints": [4]}
+
+    def record(beside: Path) -> None:
+        scoring.record(
+            MagicMock(), tiny_config, translator, {"fingerprint": "f"}, metrics, beside, ""
+        )
+
+    record(tmp_path)
+    assert [*tmp_path.iterdir()] == []
+    [left] = made
+    left.mkdir()
+    (left / "of a killed process").write_text("250 MB")
+    record(tmp_path)
+    assert made == [left, left]
+    assert [*tmp_path.iterdir()] == []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tqdm import tqdm
@@ -158,14 +159,14 @@ def record(
     figures = named(SCORE, figures) | named(COST, speed)
     used = (dataset_name(config.data, "test"), header["fingerprint"])
     run.dataset(*used, "eval")
-    with TemporaryDirectory(prefix=".model-", dir=beside) as name:
+    with _removed(beside / f".model{ending}.partial") as folder:
         about = {"averaged_checkpoints": str(metrics["averaged_checkpoints"])}
         record_model(
             run,
             model,
             config,
             translator,
-            Path(name),
+            folder,
             translator.steps[-1],
             metrics=figures,
             dataset=used,
@@ -178,6 +179,17 @@ def record(
     run.tag(how)
     run.tag(how, on_parent=True)
     run.describe(described(config, figures, how))
+
+
+@contextlib.contextmanager
+def _removed(folder: Path) -> Iterator[Path]:
+    """An empty folder for the block; what a killed process left of it goes as well."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def record_model(
