@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +18,7 @@ from seq2sweep.data.vocabulary import EOS, PAD
 from seq2sweep.decode.beam import search
 from seq2sweep.export import onnx_search
 
+from ..conftest import Corpus
 from ..decode.test_well_formed import PRIME, ROWS, Table
 
 SENTENCES = [[5, 9, 4, EOS], [7, EOS], [8, 8, 8, 8, 8, EOS], [4, 5, EOS]]
@@ -67,3 +73,66 @@ def test_padding_and_the_beginning_are_never_said() -> None:
     found = onnx_search.log_probabilities(np.zeros((1, 5), np.float32))
     assert found[0, 2:] == pytest.approx(np.log(1 / 5))
     assert np.isneginf(found[0, :2]).all()
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+class Echo:
+    """Says what it is given, for lines of at most four tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = {"max_input_tokens": 4}
+        self.decoder = SimpleNamespace(get_outputs=lambda: [SimpleNamespace(shape=["R", 99])])
+
+    def __call__(self, sentences: list[list[int]]) -> list[tuple[list[int], float]]:
+        return [(sentence, 0.0) for sentence in sentences]
+
+
+def said(folder: Path, given: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What the program in a folder writes, where the locale is not UTF-8."""
+    monkeypatch.setattr(onnx_search, "__file__", str(folder / "translate.py"))
+    monkeypatch.setattr(onnx_search, "Search", Echo)
+    out = io.BytesIO()
+    for name, stream in (("stdin", io.BytesIO(given)), ("stdout", out)):
+        wrapped = io.TextIOWrapper(stream, encoding="latin-1", write_through=True)
+        monkeypatch.setattr(sys, name, wrapped)
+    onnx_search.main()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (b"5 6\n7\n", b"5 6\n7\n"),
+        (b"5 6\r\n\r\n7", b"5 6\n\n7\n"),
+        (b"5\r6\n7\n", b"5 6\n7\n"),  # one line
+        (b"\xef\xbb\xbf5\n", b"5\n"),
+        (b"\n", b"\n"),
+        (b"", b""),
+    ],
+)
+def test_a_line_ends_at_its_line_feed_alone(
+    given: bytes, written: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vocabulary.model").write_text("{}")
+    assert said(tmp_path, given, monkeypatch) == written
+
+
+def test_text_is_utf_8_whatever_the_locale(
+    tmp_path: Path, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copyfile(tiny_corpus.vocabulary / "vocabulary.model", tmp_path / "vocabulary.model")
+    # An unknown piece is shown so.
+    assert said(tmp_path, "\u20ac\n".encode(), monkeypatch) == "\u2047\n".encode()
+    with pytest.raises(SystemExit, match=r"standard input is not UTF-8: .*0xe4 in position 1"):
+        said(tmp_path, b"a\xe4a\n", monkeypatch)
+
+
+def test_lines_that_are_cut_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "vocabulary.model").write_text("{}")
+    assert said(tmp_path, b"5 6 7\n5 6 7 8\n4 4 4 4 4", monkeypatch) == b"5 6 7\n5 6 7\n4 4 4\n"
+    told = "2 line(s) of more than 4 tokens are cut there: the first is line 2\n"
+    assert capsys.readouterr().err == told

@@ -2,9 +2,10 @@
 
     python translate.py < lines > translations
 
-A line is a sentence, as clean text was that the model is trained on. Where vocabulary.model is no
-SentencePiece model, a line is token ids with blanks between, and so is what comes out, both without
-the end. Beam search as in section 6.1 of "Attention Is All You Need", with what search.json says.
+Text is UTF-8. A line is a sentence, as clean text was that the model is trained on. Where
+vocabulary.model is no SentencePiece model, a line is token ids with blanks between, and so is what
+comes out, both without the end. Beam search as in section 6.1 of "Attention Is All You Need", with
+what search.json says.
 
 encoder.onnx   source [B, n] int64, padded with 0 -> keys_i, values_i [B, h, n, d] of each layer i
 decoder.onnx   token [R], step [1], source [R, n] int64, keys_i and values_i [R, h, n, d] as above,
@@ -161,14 +162,27 @@ def main() -> None:
         pieces = sentencepiece.SentencePieceProcessor(
             model_file=str(folder / "vocabulary.model"), add_eos=True
         )
-    lines = [line.rstrip("\r\n") for line in sys.stdin]
+    # As bytes: whatever the locale, and a line ends at a line feed alone.
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        sys.exit(f"standard input is not UTF-8: {error}")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n") if text]
     full = [i for i, line in enumerate(lines) if line.strip()]
     most = search.settings["max_input_tokens"]
     size = search.decoder.get_outputs()[0].shape[1]
-    encoded = {}
-    for i in full:
-        ids = pieces.encode(lines[i]) if pieces else [*_ids(lines[i], i + 1, size), EOS]
-        encoded[i] = ids if len(ids) <= most else [*ids[: most - 1], EOS]
+    encoded = {
+        i: pieces.encode(lines[i]) if pieces else [*_ids(lines[i], i + 1, size), EOS] for i in full
+    }
+    longer = [i for i in full if len(encoded[i]) > most]
+    for i in longer:
+        encoded[i] = [*encoded[i][: most - 1], EOS]
+    if longer:
+        first = f"the first is line {longer[0] + 1}"
+        print(
+            f"{len(longer)} line(s) of more than {most} tokens are cut there: {first}",
+            file=sys.stderr,
+        )
     said = [""] * len(lines)
     full.sort(key=lambda i: len(encoded[i]))
     for group in (full[i : i + AT_ONCE] for i in range(0, len(full), AT_ONCE)):
@@ -176,7 +190,7 @@ def main() -> None:
         for i, (tokens, _) in zip(group, found, strict=True):
             ids = [token for token in tokens if token != EOS]
             said[i] = " ".join((pieces.decode(ids) if pieces else " ".join(map(str, ids))).split())
-    sys.stdout.write("".join(line + "\n" for line in said))
+    sys.stdout.buffer.write("".join(line + "\n" for line in said).encode())
 
 
 if __name__ == "__main__":
