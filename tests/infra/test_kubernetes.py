@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ray.autoscaler._private.kuberay import node_provider
 
 from tests.infra.files import INFRA, Pod, documents, kubernetes_objects, of_kind, pods
 
@@ -122,6 +123,29 @@ def test_ray_wants_a_token() -> None:
     (submitter,) = JOB["submitterPodTemplate"]["spec"]["containers"]
     token = next(each for each in submitter["env"] if each["name"] == "RAY_AUTH_TOKEN")
     assert token["valueFrom"]["secretKeyRef"] == {"name": "seq2sweep-ray", "key": "auth_token"}
+
+
+def test_jobs_have_no_account_of_kubernetes_and_the_autoscaler_has() -> None:
+    """By its account KubeRay lets the autoscaler change pods: their images, which have secrets."""
+    for pod in pods():
+        assert pod.spec["automountServiceAccountToken"] is False, pod.name
+    accounts = {
+        (pod.name, volume["name"]): volume["projected"]["sources"]
+        for pod in pods()
+        for volume in pod.spec.get("volumes", [])
+        if "projected" in volume
+    }
+    [((pod_name, name), sources)] = accounts.items()
+    assert pod_name == "RayCluster seq2sweep head"
+    (head,) = CLUSTER["headGroupSpec"]["template"]["spec"]["containers"]
+    assert name not in [mount["name"] for mount in head["volumeMounts"]]
+    (mount,) = (m for m in CLUSTER["autoscalerOptions"]["volumeMounts"] if m["name"] == name)
+    assert mount["readOnly"] is True
+    token, authority = sources[0]["serviceAccountToken"], sources[1]["configMap"]
+    assert f"{mount['mountPath']}/{token['path']}" == node_provider.IN_CLUSTER_TOKEN_PATH
+    assert authority["name"] == "kube-root-ca.crt"  # Kubernetes puts it into each namespace
+    (item,) = authority["items"]
+    assert f"{mount['mountPath']}/{item['path']}" == node_provider.IN_CLUSTER_CA_CERT_PATH
 
 
 def test_a_job_ends_some_time_and_takes_its_cluster_with_it() -> None:
