@@ -7,7 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +140,39 @@ def test_every_service_says_whether_it_is_well() -> None:
     assert waits["worker"] == {"head": "service_healthy"}
     assert waits["head"] == {"mlflow": "service_healthy"}
     assert waits["mlflow"] == {"postgres": "service_healthy"}
+
+
+class Well(BaseHTTPRequestHandler):
+    """A server that says it is well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *about: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("command", "address"),
+    [
+        (compose()["services"]["mlflow"]["healthcheck"]["test"][1:], "127.0.0.1:5000"),
+        (["bash", "-c", (INFRA / "docker/ray-healthy").read_text("utf-8")], "127.0.0.1:52365"),
+    ],
+    ids=["mlflow", "ray"],
+)
+def test_a_container_asks_itself_past_the_proxy(command: list[str], address: str) -> None:
+    """Docker puts the proxy of a user's settings into every container."""
+    environment = dict(os.environ) | {"http_proxy": "http://127.0.0.1:9"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment.pop("no_proxy", None)
+    with HTTPServer(("127.0.0.1", 0), Well) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        there = [word.replace(address, f"127.0.0.1:{server.server_port}") for word in command]
+        assert there != command
+        done = subprocess.run(there, env=environment, capture_output=True, text=True, timeout=60)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
 
 
 def test_object_storage_is_optional() -> None:
