@@ -15,11 +15,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
 import psutil
 import pytest
 from ray._private import node, services
@@ -30,6 +32,8 @@ from seq2sweep.errors import OperationalError, UserError
 
 STRANGER = Path(__file__).with_name("stranger.py")
 NOBODY = 65534
+# Where nothing listens.
+PROXIES = dict.fromkeys(("grpc_proxy", "https_proxy", "http_proxy"), "http://127.0.0.1:9")
 
 # Two workers with a process group as a training's, and whatever a Ray of our own has besides.
 BODY = """
@@ -72,7 +76,8 @@ class Ours:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Ours]:
-    """With settings of a user who has switched tokens off, and has one that is known."""
+    """With settings of a user who has switched tokens off, and has one that is known, and whose
+    network has a proxy."""
     root = Path(tempfile.mkdtemp(prefix="s2p-", dir="/tmp"))
     # Others may enter it: what keeps them out is to be the session's own folder.
     root.chmod(0o755)
@@ -81,6 +86,7 @@ def ours() -> Iterator[Ours]:
         [sys.executable, "-c", BODY],
         env=clean
         | {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "f" * 64}
+        | PROXIES
         | {"TMPDIR": str(root), "HOME": str(root)},
         stdout=subprocess.PIPE,
         text=True,
@@ -240,10 +246,65 @@ def test_a_ray_without_tokens_is_refused(version: str, good: bool) -> None:
         session.check_version(version)
 
 
-def test_a_ray_that_lets_anybody_in_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_internals, "wants_token", lambda channel, seconds: False)
-    with pytest.raises(OperationalError, match=r"started at 127\.0\.0\.1:1 asks for no token"):
-        local_cluster.check_private("127.0.0.1:1")
+@contextlib.contextmanager
+def head_that_answers(code: grpc.StatusCode) -> Iterator[str]:
+    """A server in the place of Ray's head, which says no more than this: its address."""
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_code(code)
+        context.set_details("said it")
+        return b""
+
+    method = {"GetClusterId": grpc.unary_unary_rpc_method_handler(answer)}
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", method)]
+    )
+    # Ray takes the machine's own address for 127.0.0.1.
+    port = server.add_insecure_port("0.0.0.0:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None)
+
+
+@pytest.fixture
+def _behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a company, which does not know what listens on this machine."""
+    for name, value in PROXIES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+
+@pytest.mark.usefixtures("_behind_a_proxy")
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        ("UNAUTHENTICATED", None, ""),
+        ("OK", OperationalError, r"started at 127\.0\.0\.1:\d+ asks for no token"),
+        ("UNAVAILABLE", ConnectionError, r"^it cannot be asked .* a token \(UNAVAILABLE: "),
+        ("DEADLINE_EXCEEDED", ConnectionError, r"^it cannot be asked .* \(DEADLINE_EXCEEDED: "),
+    ],
+)
+def test_a_ray_that_lets_anybody_in_is_a_failure(
+    code: str, error: type[Exception] | None, said: str
+) -> None:
+    """One that does not answer is another, of which that is not said."""
+    refused = pytest.raises(error, match=said) if error else contextlib.nullcontext()
+    with head_that_answers(grpc.StatusCode[code]) as address, refused:
+        local_cluster.check_private(address)
+
+
+@pytest.mark.usefixtures("_behind_a_proxy")
+def test_a_head_is_asked_past_the_proxy_and_why_it_refuses_is_said() -> None:
+    with (
+        head_that_answers(grpc.StatusCode.RESOURCE_EXHAUSTED) as address,
+        pytest.raises(
+            UserError, match=rf"no Ray cluster .* at {address} \(RESOURCE_EXHAUSTED: said"
+        ),
+    ):
+        session._check_reachable(address)
 
 
 # --- a start that takes long ---------------------------------------------------------------------

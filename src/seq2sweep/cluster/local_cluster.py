@@ -189,10 +189,16 @@ def own_token(folder: str) -> Iterator[None]:
 
 
 def check_private(address: str) -> None:
-    """Raises OperationalError where the Ray that we started lets anybody in."""
-    # Not a channel of Ray's, which would show the token.
-    with grpc.insecure_channel(address) as channel:
-        asks = ray_internals.wants_token(channel, REPLY_SECONDS)
+    """Raises OperationalError where the Ray that we started lets anybody in, ConnectionError where
+    it cannot be asked."""
+    # Not a channel of Ray's, which would show the token; but past a proxy, as those are.
+    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            asks = ray_internals.wants_token(channel, REPLY_SECONDS)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"it cannot be asked whether it wants a token ({error})"
+            ) from None
     if not asks:
         raise OperationalError(
             f"the Ray that was started at {address} asks for no token, so it was stopped: any user "

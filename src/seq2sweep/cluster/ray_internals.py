@@ -151,31 +151,32 @@ def use_token_of_user() -> None:
 
 
 def wants_token(channel: grpc.Channel, seconds: float) -> bool:
-    """Whether the Ray behind a channel refuses who shows no token, as this call does."""
-    stub = NodeInfoGcsServiceStub(channel)
+    """Whether the Ray behind a channel refuses who shows no token, as this call does; raises
+    ConnectionError where it does not say."""
     try:
-        stub.GetClusterId(GetClusterIdRequest(), timeout=seconds)
+        NodeInfoGcsServiceStub(channel).GetClusterId(GetClusterIdRequest(), timeout=seconds)
     except grpc.RpcError as error:
-        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            return True
+        raise ConnectionError(f"{error.code().name}: {error.details()}") from None
     return False
 
 
-def check_head(address: str, seconds: float) -> None:
+def check_head(address: str, connect: float, reply: float) -> None:
     """Find out whether Ray answers at an address, as `ray.init` takes it, and takes our token.
 
-    `ray.init` would try for minutes; this takes 40 s at most. Raises OSError, ValueError or
+    `ray.init` would try for minutes; this takes a minute at most. Raises OSError, ValueError or
     OverflowError, and AuthenticationError or RpcError of ray.exceptions.
     """
     resolved = services.canonicalize_bootstrap_address(address) or ""
     host, _, port = resolved.rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=seconds):
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=connect):
         pass
     # Whoever shows one asks for it as well: a cluster without could not call back, and every
     # actor that this process makes would be gone before it began.
-    if wants_token(init_grpc_channel(resolved), seconds):
+    if wants_token(init_grpc_channel(resolved, ray_constants.GLOBAL_GRPC_OPTIONS), reply):
         use_token_of_user()
-    # Something answers; whether it is Ray shows here.
-    ray._raylet.GcsClient(address=resolved)
+    ray._raylet.GcsClient(address=resolved)  # Ray's own answer, to who shows a token
 
 
 def job_client(address: str, timeout: tuple[float, float]) -> Any:

@@ -20,6 +20,7 @@ from seq2sweep import console
 from seq2sweep.cluster import failures, ray_internals
 from seq2sweep.cluster.local_cluster import (
     NAMESPACE,
+    REPLY_SECONDS,
     WORKER_ENVIRONMENT,
     environment,
     local_ray,
@@ -343,7 +344,7 @@ def _check_reachable(address: str) -> None:
         )
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        ray_internals.check_head(address, CONNECT_SECONDS)
+        ray_internals.check_head(address, CONNECT_SECONDS, REPLY_SECONDS)
     except ray.exceptions.AuthenticationError:
         raise UserError(
             f"cluster.address: the Ray cluster at {address} does not take this user's token: put "
