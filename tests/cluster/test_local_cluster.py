@@ -304,7 +304,7 @@ def test_a_head_is_asked_past_the_proxy_and_why_it_refuses_is_said() -> None:
             UserError, match=rf"no Ray cluster .* at {address} \(RESOURCE_EXHAUSTED: said"
         ),
     ):
-        session._check_reachable(address)
+        session._check_reachable(address, "cluster.address")
 
 
 # --- a start that takes long ---------------------------------------------------------------------

@@ -274,13 +274,28 @@ def nobody_there() -> Iterator[str]:
 @pytest.mark.parametrize("address", ["nowhere.invalid:6379", "ray://head:10001", "head"])
 def test_an_address_that_is_none_is_a_user_error(local: ClusterConfig, address: str) -> None:
     with pytest.raises(UserError, match=r"^cluster\.address") as caught:
-        session._check_reachable(address)
+        session._check_reachable(address, "cluster.address")
     assert "\n" not in str(caught.value)
 
 
 def test_a_cluster_that_is_down_is_a_user_error(nobody_there: str) -> None:
     with pytest.raises(UserError, match=rf"no Ray cluster .* at {nobody_there}.*null to use"):
-        session._check_reachable(nobody_there)
+        session._check_reachable(nobody_there, "cluster.address")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "nowhere.invalid:6379"])
+def test_the_variable_is_named_where_it_has_the_address(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Set for `ray job submit`, such as the first."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with (
+        pytest.raises(UserError, match=r"^RAY_ADDRESS.* unset it to use this machine$") as caught,
+        session.ray_session(local),
+    ):
+        pytest.fail("it began")
+    assert address in str(caught.value)
 
 
 def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
@@ -327,7 +342,7 @@ def test_a_cluster_that_wants_another_token_is_a_user_error(cluster: None) -> No
     address = ray.get_runtime_context().gcs_address
     script = run_script(
         "try:\n"
-        f"    session._check_reachable('{address}')\n"
+        f"    session._check_reachable('{address}', 'cluster.address')\n"
         "except session.UserError as error:\n"
         "    print(error)\n",
         RAY_AUTH_TOKEN="0" * 64,

@@ -431,6 +431,32 @@ def test_where_this_machine_has_its_runs(storage: str, folder: str) -> None:
     assert changed.cluster.folder == folder
 
 
+@pytest.mark.parametrize(
+    ("address", "variable", "joined"),
+    [
+        (None, None, None),
+        (None, "", None),
+        (None, "local", None),
+        (None, "auto", "auto"),
+        (None, "head:6379", "head:6379"),
+        ("head:6379", "other:6379", "head:6379"),
+        ("local", "other:6379", None),
+    ],
+)
+def test_a_running_cluster_is_joined_where_one_is_named(
+    address: str | None,
+    variable: str | None,
+    joined: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ray itself reads the variable: empty it names none, and `local` is a Ray of one's own."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    changed = configuration.with_changes(BASE, {"cluster.address": address})
+    assert changed.cluster.running_address == joined
+
+
 @pytest.mark.parametrize("key", ["data.folder", "download.folder", "cluster.storage"])
 def test_a_folder_has_a_name_that_file_systems_take(key: str) -> None:
     configuration.with_changes(BASE, {key: "/".join(["ü" * 127, "a" * 255])})

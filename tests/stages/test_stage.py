@@ -14,7 +14,7 @@ import pytest
 from pipeline import fingerprint
 from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.runs.warm_start import run_name
@@ -249,6 +249,14 @@ def test_a_lineage_has_the_sums_of_what_it_is_made_of(project: Path) -> None:
     assert tags["input.raw"] == "3333333333333333333333333333ffff"
     assert tags["input.clean"] == "unknown"
     assert (tags["data.dataset"], tags["data.vocabulary"]) == ("abc", "def")
+
+
+@pytest.mark.parametrize(("variable", "there"), [("auto", True), ("local", False), ("", False)])
+def test_work_is_shared_out_where_a_cluster_is_named(
+    variable: str, there: bool, local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", variable)
+    assert stage.on_cluster(local) == there
 
 
 @pytest.mark.parametrize("text", ["<<<<<<< HEAD\n", "stages: [1]\n", "", "a: b: c\n"])

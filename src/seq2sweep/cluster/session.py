@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import signal
 import socket
 import time
@@ -76,7 +75,8 @@ def _session(config: ClusterConfig) -> Iterator[None]:
         yield
         return
     check_version(ray.__version__)
-    address = address_of(config)
+    address = config.running_address
+    named_by = "cluster.address" if config.address else "RAY_ADDRESS"
     with (
         ray_internals.losses_not_printed(),
         signals_as_interrupts() as set_handlers,
@@ -86,7 +86,7 @@ def _session(config: ClusterConfig) -> Iterator[None]:
             if address is None:
                 stack.enter_context(local_ray())
             else:
-                _join(address, stack)
+                _join(address, named_by, stack)
         except SystemExit:
             # Ray's own answer to a SIGTERM while it starts.
             raise KeyboardInterrupt from None
@@ -102,11 +102,6 @@ def check_version(version: str) -> None:
             f"Ray {version} may let other users in: install Ray "
             f"{'.'.join(map(str, LEAST_RAY))} or newer (pip install -c constraints.txt -e .)"
         )
-
-
-def address_of(config: ClusterConfig) -> str | None:
-    """Of the running cluster that is meant; None: a Ray of this process's own."""
-    return config.address or os.environ.get("RAY_ADDRESS")
 
 
 # --- what fits -----------------------------------------------------------------------------------
@@ -182,7 +177,7 @@ def lack_of_room(
     have taken room there, whatever cluster it is.
     """
     kinds = [("the cluster", nodes())]
-    if config is None or address_of(config) is not None:  # others may work there as well
+    if config is None or config.running_address is not None:  # others may work there as well
         kinds.append(("free", free_nodes()))
     for kind, machines in kinds:
         if places(machines, cpus, gpus) < count:
@@ -318,8 +313,15 @@ def while_waiting(
 # --- joining ------------------------------------------------------------------------------------
 
 
-def _join(address: str, stack: contextlib.ExitStack) -> None:
-    _check_reachable(address)
+WITHOUT = {
+    "cluster.address": "set null to use this machine or, in a submitted job, its cluster",
+    "RAY_ADDRESS": "unset it to use this machine",
+}
+"""What to do where no cluster is to be joined, by what names one."""
+
+
+def _join(address: str, named_by: str, stack: contextlib.ExitStack) -> None:
+    _check_reachable(address, named_by)
     stack.callback(undisturbed, ray.shutdown)
     try:
         # A job that was submitted with `excludes` is no conflict: its files are uploaded already.
@@ -332,31 +334,30 @@ def _join(address: str, stack: contextlib.ExitStack) -> None:
                 runtime_env={"env_vars": WORKER_ENVIRONMENT} | own_code(),
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        _unreachable(address, error)
+        _unreachable(address, named_by, error)
 
 
-def _check_reachable(address: str) -> None:
+def _check_reachable(address: str, named_by: str) -> None:
     """Fail at once where `ray.init` would try for minutes."""
     if "://" in address:
         raise UserError(
-            f"cluster.address {address} is not of the form host:6379: give the head's address, "
-            "or null inside a submitted job"
+            f"{named_by} {address} is not of the form host:6379: give the head's address, or "
+            f"{WITHOUT[named_by]}"
         )
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
         ray_internals.check_head(address, CONNECT_SECONDS, REPLY_SECONDS)
     except ray.exceptions.AuthenticationError:
         raise UserError(
-            f"cluster.address: the Ray cluster at {address} does not take this user's token: put "
+            f"{named_by}: the Ray cluster at {address} does not take this user's token: put "
             "the cluster's into ~/.ray/auth_token or $RAY_AUTH_TOKEN, and set RAY_AUTH_MODE=token"
         ) from None
     except (OSError, ValueError, OverflowError, ray.exceptions.RpcError) as error:
-        _unreachable(address, error)
+        _unreachable(address, named_by, error)
 
 
-def _unreachable(address: str, error: Exception) -> NoReturn:
+def _unreachable(address: str, named_by: str, error: Exception) -> NoReturn:
     raise UserError(
-        f"cluster.address: no Ray cluster can be reached at {address} "
-        f"({first_line(error)}); start it, fix the address (host:6379), or set null to "
-        "use this machine"
+        f"{named_by}: no Ray cluster can be reached at {address} ({first_line(error)}); start it, "
+        f"fix the address (host:6379), or {WITHOUT[named_by]}"
     ) from None

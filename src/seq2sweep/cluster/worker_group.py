@@ -46,7 +46,7 @@ class RayTrainer(TorchTrainer):  # type: ignore[misc]
         self._handle: Any = None
         self.controller: str | None = None
         """Ray's id (hex) of the actor that coordinates the workers; None before it is made."""
-        alone = session.address_of(cluster) is None
+        alone = cluster.running_address is None
         each = self.scaling_config.resources_per_worker
         room = functools.partial(_room, each["CPU"], each.get("GPU", 0))
         ray_internals.tell_controller(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -249,6 +250,15 @@ class ClusterConfig:
         at_least=10,
         rule=("at most 1000000000", lambda seconds: seconds <= 10**9),
     )
+
+    @property
+    def running_address(self) -> str | None:
+        """Of the running cluster that is joined: `address`, else $RAY_ADDRESS, as in every job.
+
+        None where a Ray is started here, which Ray calls `local`.
+        """
+        found = self.address or os.environ.get("RAY_ADDRESS")
+        return None if found in ("", "local") else found
 
     @property
     def folder(self) -> str:

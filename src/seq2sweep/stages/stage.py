@@ -272,7 +272,7 @@ def leave_unused(folder: Path) -> None:
 
 def on_cluster(cluster: configuration.ClusterConfig) -> bool:
     """Whether this runs in a job on a Ray cluster, or is to join one."""
-    return cluster.address is not None or "RAY_ADDRESS" in os.environ
+    return cluster.running_address is not None
 
 
 def mapper(cluster: configuration.ClusterConfig) -> contextlib.AbstractContextManager[Mapper]:
