@@ -88,6 +88,16 @@ def _reworded() -> Iterator[tuple[str, str]]:
         yield now, before
 
 
+def test_a_command_of_another_folders_code_does_nothing_here(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("src/seq2sweep").mkdir(parents=True)
+    assert main(["preset", "phrasebook"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("seq2sweep preset: this Python has the seq2sweep of ")
+    assert not Path("params.yaml").exists()
+
+
 def test_values_can_be_set() -> None:
     arguments = ["--set", "model.heads=8", "--set", "train.learning_rate_scale=1e-1"]
     assert main(["preset", "phrasebook", *arguments]) == 0

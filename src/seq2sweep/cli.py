@@ -10,11 +10,13 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import shtab
 
 from seq2sweep import commands, console
 from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
+from seq2sweep.jobs.dvc_stages import require_own_code
 from seq2sweep.redaction import redact
 
 
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)
     options = parser().parse_args(arguments)
     try:
+        require_own_code(Path())
         _, work = commands.COMMANDS[options.command]
         work(options)
         # Here rather than at exit, where nobody would hear of a closed pipe or a full disk.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import seq2sweep
 from pipeline import fingerprint
 from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
@@ -174,6 +175,24 @@ def test_code_that_has_changed_since_it_was_recorded_is_refused(
     assert line.startswith(
         "seq2sweep train: the code, or what params.yaml names of it, has changed"
     )
+
+
+def test_the_library_of_another_folder_computes_nothing_here(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a new worktree, or a copy with its .venv: an editable install has a full path."""
+    ours, place = Path(seq2sweep.__path__[0]), project / "src/seq2sweep"
+    place.parent.mkdir()
+    place.symlink_to(ours)
+    assert status_of(lambda config: None) == 0
+    place.unlink()
+    place.mkdir()
+    done: list[str] = []
+    assert status_of(lambda config: done.append("it")) == 2
+    assert not done
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"seq2sweep train: this Python has the seq2sweep of {ours.parent}, not")
+    assert line.endswith(f"run `make install` here, or set PYTHONPATH={project / 'src'}")
 
 
 def test_outside_of_a_dvc_project_nothing_is_recorded(project: Path) -> None:

@@ -63,6 +63,20 @@ def roots(project: Path) -> tuple[Path, Path]:
     return Path(seq2sweep.__file__).parents[1], project
 
 
+def require_own_code(project: Path) -> None:
+    """Raise UserError where a project has a library of its own and another runs.
+
+    As after `git worktree add`, with the first folder's .venv: what that one computes would be
+    recorded as of the code here.
+    """
+    own, running = project / "src/seq2sweep", Path(seq2sweep.__file__).parent
+    if own.is_dir() and not own.samefile(running):
+        raise UserError(
+            f"this Python has the seq2sweep of {running.resolve().parent}, not of this folder: "
+            f"run `make install` here, or set PYTHONPATH={own.resolve().parent}"
+        )
+
+
 def code(project: Path, stage: str) -> dict[str, str]:
     """`code_fingerprint.parts` of a stage: the meaning of each module that can change its result.
 

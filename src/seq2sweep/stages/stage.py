@@ -59,6 +59,7 @@ def run(
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
     try:
+        dvc_stages.require_own_code(Path.cwd())
         config = configuration.load(PARAMS)
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
