@@ -26,6 +26,28 @@ def test_a_file_in_another_encoding_is_one_line(tmp_path: Path) -> None:
         dvc_stages.described(tmp_path)
 
 
+BOMB = "a0: &a0 [x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 7)
+)
+"""A million values of seven lines."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB + "stages: {train: {outs: [{path: x, md5: *a6}]}}\n",
+        "stages: " + "[" * 2_000,
+        "stages: {train: {outs: [{path: x, md5: [1]}]}}\n",
+        "stages: {train: {outs: [{path: 5, md5: x}]}}\n",
+    ],
+    ids=["bomb", "deep", "no sum", "no path"],
+)
+def test_a_lock_of_a_stranger_is_read_within_bounds(tmp_path: Path, text: str) -> None:
+    (tmp_path / "dvc.lock").write_text(text)
+    with pytest.raises(UserError, match=r"^dvc\.lock is damaged"):
+        dvc_stages.sums(tmp_path)
+
+
 def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     for name, text in {"b": "1", "a.txt": "", 'a/ä "x': "2", "a/deep/c": "3\r\n"}.items():

@@ -191,14 +191,17 @@ def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
 
 
 def sums(project: Path) -> dict[str, str]:
-    """The sum of every output that has one, as dvc.lock has it."""
+    """The sum of every output that has one, as dvc.lock has it. Raises UserError."""
     with _reading_lock(project) as stages:
-        return {
-            out["path"]: str(total)
+        found = {
+            out["path"]: total
             for stage in stages.values()
             for out in stage.get("outs", ())
             if (total := out.get(out.get("hash", "md5")))
         }
+        if not all(isinstance(text, str) for text in (*found, *found.values())):
+            raise TypeError
+        return found
 
 
 def sum_of(out: Path) -> str:
@@ -232,9 +235,10 @@ def _reading_lock(project: Path) -> Iterator[dict[str, Any]]:
     """The stages of dvc.lock. Raises UserError where the block finds them damaged."""
     file = project / "dvc.lock"
     try:
-        content = yaml.safe_load(file.read_text("utf-8")) if file.exists() else {}
+        # That of a run may be a stranger's (reproduce).
+        content = yaml_text.read_yaml(read_text(file)) if file.exists() else {}
         yield dict(content.get("stages") or {})
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
+    except (*yaml_text.ERRORS, AttributeError, KeyError):
         raise UserError(
             "dvc.lock is damaged: restore it from git, or remove it and run `dvc repro`"
         ) from None
