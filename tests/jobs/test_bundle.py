@@ -163,9 +163,10 @@ SECRETS = {
 }
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 @pytest.mark.parametrize("what", SECRETS)
-def test_a_secret_is_known_by_its_content(repository: Path, what: str) -> None:
-    (repository / "notes.txt").write_text(f"first\nkey: {SECRETS[what]}\n")
+def test_a_secret_is_known_by_its_content(repository: Path, what: str, encoding: str) -> None:
+    (repository / "notes.txt").write_text(f"first\nkey: {SECRETS[what]}\n", encoding=encoding)
     with pytest.raises(UserError) as caught:
         bundle.collect(repository)
     assert f"notes.txt ({what} in line 2)" in str(caught.value)

@@ -122,6 +122,8 @@ def test_no_address_is_recorded(project: Path, tiny_config: Config, tmp_path: Pa
     [
         ("src/a.py", 'KEY = "AKIA' + "A" * 16 + '"\n', "an AWS key in line 7"),
         ("src/a.py", "get('https://me:hunter2@host')\n", "an address with a user or password"),
+        # git compresses it, and so no pattern finds what it holds
+        ("src/a.db", "\0" + 'KEY = "AKIA' + "A" * 16 + '"\n', "a file among them is no text"),
         ("src/id_rsa", "x\n", "src/id_rsa looks like a secret by its name"),
         ("src/large.bin", "\n".join(map(str, range(300_000))), "MiB of changes, and at most 1.0"),
     ],

@@ -6,6 +6,7 @@ by a file's name or content, is refused: it must not go to a cluster unnoticed.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import re
@@ -169,6 +170,8 @@ def is_secret_by_name(path: str) -> bool:
 
 def secret_in(content: bytes) -> str | None:
     """What a file holds and in which line, such as `an AWS key in line 3`; never the secret."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = content.decode("utf-16", errors="replace").encode()
     for what, pattern in SECRET_CONTENT.items():
         found = re.search(pattern, content)
         if found:

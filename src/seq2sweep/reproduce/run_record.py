@@ -153,6 +153,8 @@ def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]
     for path in paths:
         if bundle.is_secret_by_name(path):
             return b"", f"{path} looks like a secret by its name"
+    if b"\nGIT binary patch\n" in patch:  # compressed: a secret in it would not be seen
+        return b"", "a file among them is no text"
     if secret := bundle.secret_in(patch):
         return b"", f"what looks like a secret is in them: {secret} of `git diff HEAD`"
     return patch, None
