@@ -1,14 +1,19 @@
-"""Secrets in addresses: found by one parser, for all that is printed, recorded or uploaded.
+"""Secrets: found by one parser in the addresses of all that is printed, recorded or uploaded, and
+by name and content in the files of which copies go elsewhere.
 
-They stand in two places: before the `@` (`https://user:password@host`, `https://token@host`), and
-in a query (`?password=...`, `&X-Amz-Signature=...`). An address ends at white space.
+In an address they stand in two places: before the `@` (`https://user:password@host`,
+`https://token@host`), and in a query (`?password=...`, `&X-Amz-Signature=...`). It ends at white
+space.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from urllib.parse import unquote_plus
 
 CHANGES_NO_RESULT = "what is masked in what a person reads"
@@ -27,6 +32,30 @@ _PATH = re.compile("[/?#]")
 _PORT = re.compile(r"\d*(?:[/?#]|\Z)")
 # Their addresses have no host, so an @ is part of a file's name.
 _FILES = ("file", "sqlite")
+
+SECRET_NAMES = (
+    ".env .env.* .netrc .pgpass .pypirc .htpasswd *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx "
+    "id_rsa* id_dsa* id_ecdsa* id_ed25519* *credentials* auth_token kubeconfig"
+).split()
+HARMLESS_ENDINGS = (".example", ".sample", ".template", ".pub")
+
+SECRET_CONTENT = {
+    "a private key": rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----",
+    "an AWS key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "an AWS secret": rb"(?i)aws_secret_access_key\W{1,4}[a-z0-9/+]{40}(?![a-z0-9/+])",
+    "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})",
+    "a GitLab token": rb"\bglpat-[\w-]{20}",
+    "a Slack token": rb"\bxox[abeprs]-[\w-]{10}",
+    "a Google key": rb"\bAIza[\w-]{35}",
+    "a Hugging Face token": rb"\bhf_[A-Za-z0-9]{30}",
+    "an API key": rb"\bsk-[\w-]{32}",
+}
+LOGINS = ("ssh", "git", "sftp", "rsync", "postgresql", "mysql", "mssql")
+"""Schemes whose addresses name a user by custom: without a `:` that is no secret."""
+_PLACEHOLDER = re.compile(
+    r"(?:[^:@/]*:)?(?:[<{$%\\\[].*|password|passwd|token|secret|)\W*", re.IGNORECASE
+)
+"""`***`, `$TOKEN`, `{user}`, `user:password`: an example, or where a program puts one in."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +124,32 @@ def _in_queries(text: str) -> Iterator[Secret]:
                     certain = 0 <= address < found.start()
                     what = f"a secret in its query ({key})"
                     yield Secret(found.end(), position, what, certain=certain)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def is_secret_by_name(path: str) -> bool:
+    """Whether a file of this name usually holds one."""
+    name = PurePosixPath(path).name.lower()
+    secret = any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
+    return secret and not name.endswith(HARMLESS_ENDINGS)
+
+
+def secret_in(content: bytes) -> str | None:
+    """What a file holds and in which line, such as `an AWS key in line 3`; never the secret."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = content.decode("utf-16", errors="replace").encode()
+    for what, pattern in SECRET_CONTENT.items():
+        found = re.search(pattern, content)
+        if found:
+            line = content.count(b"\n", 0, found.start()) + 1
+            return f"{what} in line {line}"
+    text = content.decode(errors="replace")
+    for secret in secrets_in(text):
+        value = text[secret.start : secret.end]
+        login = ":" not in value and secret.scheme in LOGINS
+        if secret.certain and not login and not _PLACEHOLDER.fullmatch(value):
+            line = text.count("\n", 0, secret.start) + 1
+            return f"an address with {secret.what} in line {line}"
+    return None

@@ -352,6 +352,45 @@ def test_a_cluster_that_wants_another_token_is_a_user_error(cluster: None) -> No
     assert len(output.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("inner/.env", "harmless", "inner/.env (by its name)"),
+        ("code.yaml", "\nurl: https://me:hunter2@host", "code.yaml (an address with a user or "),
+        ("__pycache__/.env", "not uploaded", None),
+    ],
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_code_with_a_secret_is_not_uploaded_to_a_cluster_that_is_joined(
+    name: str, text: str, said: str | None, linked: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Ray takes all that lies in the package's folder, and follows links out of it."""
+    package = tmp_path / "package"
+    there = tmp_path / "elsewhere" if linked else package
+    (there / name).parent.mkdir(parents=True)
+    (there / name).write_text(text)
+    if linked:
+        package.mkdir()
+        (package / "link").symlink_to(there)
+    (package / "code.py").write_text("code = 1\n")
+    monkeypatch.setattr(local_ray.seq2sweep, "__path__", [str(package)])
+    monkeypatch.setattr(session, "_check_reachable", lambda address: None)
+    joined = Mock()
+    monkeypatch.setattr(ray, "init", joined)
+    monkeypatch.setattr(ray, "shutdown", Mock())
+    with contextlib.ExitStack() as stack:
+        if said is None:
+            session._join("host:6379", stack)
+            joined.assert_called_once()
+            return
+        with pytest.raises(UserError) as refused:
+            session._join("host:6379", stack)
+    assert said in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+    joined.assert_not_called()
+
+
 OTHER_CODE = """
 import os
 from dataclasses import replace

@@ -7,6 +7,7 @@ may take long to start it: it is waited for, and what it writes to the terminal 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import shutil
@@ -25,7 +26,8 @@ import seq2sweep
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, reaper
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
-from seq2sweep.errors import OperationalError, first_line
+from seq2sweep.errors import OperationalError, UserError, first_line
+from seq2sweep.redaction import is_secret_by_name, secret_in
 from seq2sweep.storage.object_store import user_folder
 from seq2sweep.storage.retry import repeating
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
@@ -37,6 +39,7 @@ OBJECT_STORE_BYTES = 200 * 2**20
 INNER = "r"
 # Ray's sockets lie 79 characters deeper, and a socket's path has 107 at most.
 LONGEST_TEMPORARY_FOLDER = 28
+_COMPILED = "__pycache__"
 TOKEN = "token"
 """File in a session's folder."""
 REPLY_SECONDS = 30.0
@@ -155,7 +158,25 @@ def own_code() -> dict[str, Any]:
     A node may have another commit installed, and files may be edited while a stage runs: numbers of
     other code would pass for those of this one.
     """
-    return {"py_modules": list(seq2sweep.__path__), "excludes": ["__pycache__"]}
+    return {"py_modules": list(seq2sweep.__path__), "excludes": [_COMPILED]}
+
+
+def check_own_code() -> None:
+    """Raises UserError where a file of `own_code` looks like a secret: Ray takes all that lies in
+    the folder, whether git knows it or not."""
+    # As Ray does, which follows links.
+    walks = [os.walk(folder, followlinks=True) for folder in seq2sweep.__path__]
+    for folder, inner, names in itertools.chain(*walks):
+        inner[:] = [name for name in inner if name != _COMPILED]
+        for path in (Path(folder, name) for name in names):
+            if not path.is_file():
+                continue
+            what = "by its name" if is_secret_by_name(path.name) else secret_in(path.read_bytes())
+            if what:
+                raise UserError(
+                    f"what looks like a secret would be uploaded to the cluster: {path} ({what}): "
+                    "move it out of this folder"
+                )
 
 
 def _shut_down() -> None:

@@ -21,6 +21,7 @@ from seq2sweep.cluster.local_cluster import (
     NAMESPACE,
     REPLY_SECONDS,
     WORKER_ENVIRONMENT,
+    check_own_code,
     environment,
     local_ray,
     own_code,
@@ -322,6 +323,7 @@ WITHOUT = {
 
 def _join(address: str, named_by: str, stack: contextlib.ExitStack) -> None:
     _check_reachable(address, named_by)
+    check_own_code()
     stack.callback(undisturbed, ray.shutdown)
     try:
         # A job that was submitted with `excludes` is no conflict: its files are uploaded already.

@@ -6,20 +6,17 @@ by a file's name or content, is refused: it must not go to a cluster unnoticed.
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import os
-import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
 from seq2sweep.git_command import GitError, git
-from seq2sweep.redaction import secrets_in
+from seq2sweep.redaction import is_secret_by_name, secret_in
 from seq2sweep.tracking import lineage
 
 LARGEST = 20 * 2**20
@@ -29,30 +26,6 @@ IGNORE = ".rayignore"
 MEND = f"name it in .gitignore or {IGNORE}"
 NOT_CODE = ("params.yaml", "dvc.lock")
 """What says no more than params.yaml's values and the data's sums, which count by themselves."""
-
-SECRET_NAMES = (
-    ".env .env.* .netrc .pgpass .pypirc .htpasswd *.pem *.key *.p12 *.pfx *.jks *.keystore *.kdbx "
-    "id_rsa* id_dsa* id_ecdsa* id_ed25519* *credentials* auth_token kubeconfig"
-).split()
-HARMLESS_ENDINGS = (".example", ".sample", ".template", ".pub")
-
-SECRET_CONTENT = {
-    "a private key": rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----",
-    "an AWS key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    "an AWS secret": rb"(?i)aws_secret_access_key\W{1,4}[a-z0-9/+]{40}(?![a-z0-9/+])",
-    "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})",
-    "a GitLab token": rb"\bglpat-[\w-]{20}",
-    "a Slack token": rb"\bxox[abeprs]-[\w-]{10}",
-    "a Google key": rb"\bAIza[\w-]{35}",
-    "a Hugging Face token": rb"\bhf_[A-Za-z0-9]{30}",
-    "an API key": rb"\bsk-[\w-]{32}",
-}
-LOGINS = ("ssh", "git", "sftp", "rsync", "postgresql", "mysql", "mssql")
-"""Schemes whose addresses name a user by custom: without a `:` that is no secret."""
-_PLACEHOLDER = re.compile(
-    r"(?:[^:@/]*:)?(?:[<{$%\\\[].*|password|passwd|token|secret|)\W*", re.IGNORECASE
-)
-"""`***`, `$TOKEN`, `{user}`, `user:password`: an example, or where a program puts one in."""
 
 
 @dataclass(frozen=True)
@@ -159,32 +132,6 @@ def _refuse(found: list[str]) -> None:
             f"what looks like a secret would be uploaded: {', '.join(found[:3])}{more}: {MEND}, "
             "or move the secret out of the project"
         )
-
-
-def is_secret_by_name(path: str) -> bool:
-    """Whether a file of this name usually holds one."""
-    name = PurePosixPath(path).name.lower()
-    secret = any(fnmatchcase(name, pattern) for pattern in SECRET_NAMES)
-    return secret and not name.endswith(HARMLESS_ENDINGS)
-
-
-def secret_in(content: bytes) -> str | None:
-    """What a file holds and in which line, such as `an AWS key in line 3`; never the secret."""
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        content = content.decode("utf-16", errors="replace").encode()
-    for what, pattern in SECRET_CONTENT.items():
-        found = re.search(pattern, content)
-        if found:
-            line = content.count(b"\n", 0, found.start()) + 1
-            return f"{what} in line {line}"
-    text = content.decode(errors="replace")
-    for secret in secrets_in(text):
-        value = text[secret.start : secret.end]
-        login = ":" not in value and secret.scheme in LOGINS
-        if secret.certain and not login and not _PLACEHOLDER.fullmatch(value):
-            line = text.count("\n", 0, secret.start) + 1
-            return f"an address with {secret.what} in line {line}"
-    return None
 
 
 def mebibytes(size: int) -> str:

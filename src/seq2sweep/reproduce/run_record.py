@@ -24,7 +24,7 @@ from seq2sweep.config import Config, TrainConfig
 from seq2sweep.config.execution import HOME
 from seq2sweep.git_command import GitError
 from seq2sweep.jobs import bundle
-from seq2sweep.redaction import redact
+from seq2sweep.redaction import is_secret_by_name, redact, secret_in
 from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import (
     FOLDER,
@@ -151,11 +151,11 @@ def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]
         most = bundle.mebibytes(LARGEST_PATCH)
         return b"", f"{bundle.mebibytes(len(patch))} of changes, and at most {most} are"
     for path in paths:
-        if bundle.is_secret_by_name(path):
+        if is_secret_by_name(path):
             return b"", f"{path} looks like a secret by its name"
     if b"\nGIT binary patch\n" in patch:  # compressed: a secret in it would not be seen
         return b"", "a file among them is no text"
-    if secret := bundle.secret_in(patch):
+    if secret := secret_in(patch):
         return b"", f"what looks like a secret is in them: {secret} of `git diff HEAD`"
     return patch, None
 
