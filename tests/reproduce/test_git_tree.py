@@ -80,12 +80,50 @@ def test_a_project_below_its_repository_is_found_in_the_worktree(
     assert (made / "src" / "inner.py").exists()
 
 
-def test_a_commit_that_is_not_here_says_where_to_fetch_it(project: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"commit 0{40} is not in .*: git fetch https://host/x,"):
-        git_tree.add_worktree(project, tmp_path / "again", "0" * 40, "https://host/x")
-    with pytest.raises(UserError, match="git fetch REMOTE"):
-        git_tree.add_worktree(project, tmp_path / "again", "0" * 40, None)
+@pytest.mark.parametrize(
+    ("origin", "said"),
+    [
+        ("https://host/x", "git fetch 'my fork', then"),
+        ("https://***@host/y", "git fetch origin, then"),
+        # A stranger may have written it, who wants it to be called.
+        ("https://evil/x", "git fetch REMOTE, then"),
+        ("--upload-pack=touch pwned", "git fetch REMOTE, then"),
+        (None, "git fetch REMOTE, then"),
+    ],
+)
+def test_a_commit_that_is_not_here_says_which_remote_of_ones_own_may_have_it(
+    project: Path, tmp_path: Path, origin: str | None, said: str
+) -> None:
+    git(project, "remote", "add", "origin", "https://me:hunter2@host/y")
+    git(project, "config", "remote.my fork.url", "https://host/x")
+    with pytest.raises(UserError, match=rf"commit 0{{40}} is not in this repository: {said}"):
+        git_tree.add_worktree(project, tmp_path / "again", "0" * 40, origin)
     assert not (tmp_path / "again").exists()
+
+
+def test_a_commit_that_was_fetched_by_its_address_is_strange(project: Path, tmp_path: Path) -> None:
+    fork = tmp_path / "fork"
+    git(tmp_path, "clone", "-q", str(project), str(fork))
+    git(fork, "commit", "-q", "--allow-empty", "-m", "theirs")
+    theirs, ours = git(fork, "rev-parse", "HEAD"), git(project, "rev-parse", "HEAD")
+    assert not git_tree.is_strange(project, theirs), "that it is not here is said elsewhere"
+    git(project, "fetch", "-q", str(fork), "HEAD")
+    assert git_tree.is_strange(project, theirs)
+    assert not git_tree.is_strange(project, ours)
+    git(project, "checkout", "-q", "--orphan", "unrelated")
+    assert git_tree.is_strange(project, theirs), "HEAD has no commit"
+    git(project, "commit", "-qm", "unrelated")
+    assert git_tree.is_strange(project, theirs)
+    for keep, forget in (
+        (["checkout", "-q", "--detach", theirs], ["checkout", "-q", "--detach", ours]),
+        (["branch", "taken", theirs], ["branch", "-qD", "taken"]),
+        (["tag", "-am", "one", "v1", theirs], ["tag", "-d", "v1"]),
+        (["remote", "add", "-f", "fork", str(fork)], ["remote", "remove", "fork"]),
+    ):
+        git(project, *keep)
+        assert not git_tree.is_strange(project, theirs)
+        git(project, *forget)
+        assert git_tree.is_strange(project, theirs)
 
 
 def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from seq2sweep.reproduce import run_again
 from seq2sweep.reproduce.run_again import reproduce
 from seq2sweep.reproduce.stored_record import StoredRecord
 from seq2sweep.sweep.variants import variants
+from tests.reproduce.repository import git
 from tests.reproduce.test_stored_record import CONTENT
 
 TRAINING, EVALUATION, TRIAL = "a" * 32, "e" * 32, "7" * 32
@@ -432,6 +433,25 @@ def test_changes_of_a_store_of_others_run_only_if_that_is_said(
             again(tmp_path, TRAINING)
         again(tmp_path, TRAINING, trusted=True)
     store.add(TRAINING, tiny_config)
+    again(tmp_path, TRAINING)
+
+
+def test_a_commit_that_others_name_runs_only_if_it_is_of_a_branch_or_that_is_said(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "ours")
+    git(tmp_path, "checkout", "-q", "--detach")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "theirs")
+    theirs = git(tmp_path, "rev-parse", "HEAD")
+    store.add(TRAINING, tiny_config, commit=theirs)
+    store.uri = "http://host:5000"
+    again(tmp_path, TRAINING)
+    git(tmp_path, "checkout", "-q", "-")
+    with pytest.raises(UserError, match=rf"commit {theirs}, which no branch .*--trust-changes"):
+        again(tmp_path, TRAINING)
+    again(tmp_path, TRAINING, trusted=True)
+    store.uri = f"sqlite:///{tmp_path}/mlflow.db"
     again(tmp_path, TRAINING)
 
 

@@ -225,8 +225,8 @@ def _add_reproduce(commands: Commands) -> None:
     reproduce.add_argument(
         "--trust-changes",
         action="store_true",
-        help="of a run made from changed files, run those too where another project's store, or a "
-        "server, has them",
+        help="where another project's store, or a server, has the run: run its changes of files, "
+        "and a commit that no branch or tag here has",
     )
     reproduce.add_argument("--json", action="store_true", help="the verdict as JSON")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +12,7 @@ from tempfile import TemporaryDirectory
 from seq2sweep.config import DECISIVE
 from seq2sweep.errors import UserError
 from seq2sweep.git_command import GitError, git
+from seq2sweep.tracking.recorder import clean_tags
 
 PARAMS = "params.yaml"
 CODE = tuple(path for path in DECISIVE if path != PARAMS)
@@ -52,28 +54,51 @@ def files_of(project: Path, patch: bytes) -> list[str]:
     return sorted(line.split("\t", 2)[2] for line in table.split("\0") if line.count("\t") >= 2)
 
 
-def origin(project: Path) -> str | None:
-    """The address of the remote `origin`, if there is one."""
+def remotes(project: Path) -> dict[str, str]:
+    """The address of each remote by its name, without secrets; none where there is no git."""
     try:
-        return os.fsdecode(git(project, "remote", "get-url", "origin")).strip()
+        names = os.fsdecode(git(project, "remote")).splitlines()
+        found = {name: os.fsdecode(git(project, "remote", "get-url", name)) for name in names}
     except GitError:
-        return None
+        return {}
+    return clean_tags({name: address.strip() for name, address in found.items()})
+
+
+def is_strange(project: Path, commit: str) -> bool:
+    """Whether a commit is here, but in no branch, of a remote too, in no tag and not before HEAD.
+
+    So is one that was fetched by an address, or by its id alone.
+    """
+    others = ("--not", "--branches", "--remotes", "--tags", "HEAD")
+    try:
+        return _is_here(project, commit) and bool(
+            git(project, "rev-list", "--max-count=1", commit, *others)
+        )
+    except GitError:
+        return True
+
+
+def _is_here(project: Path, commit: str) -> bool:
+    try:
+        git(project, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    except GitError:
+        return False
+    return True
 
 
 def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None) -> Path:
     """Make a worktree of a commit at `folder`, locked as FILLING; gives the project's folder in it.
 
-    come_from: where the commit can be fetched from, as far as is known. Raises UserError where the
-    commit, or git, is not there.
+    come_from: where the commit can be fetched from, as a record has it: a stranger's text, which is
+    compared and not printed. Raises UserError where the commit, or git, is not there.
     """
     place = folder / prefix(project)
-    try:
-        git(project, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-    except GitError:
+    if not _is_here(project, commit):
+        known = [name for name, address in remotes(project).items() if address == come_from]
         raise UserError(
             f"the run's commit {commit} is not in this repository: "
-            f"git fetch {come_from or 'REMOTE'}, then run this again"
-        ) from None
+            f"git fetch {shlex.quote([*known, 'REMOTE'][0])}, then run this again"
+        )
     git(project, "worktree", "prune")
     # Git locks it before anything else. Twice --force: in the place of one whose folder has gone.
     how = ("--quiet", "--detach", "--force", "--force", "--lock", "--reason", FILLING)

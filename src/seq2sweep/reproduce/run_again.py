@@ -22,7 +22,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes
 from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
-from seq2sweep.reproduce import verdict
+from seq2sweep.reproduce import git_tree, verdict
 from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
 from seq2sweep.reproduce.worktree import KEPT, STORE, Worktree
 from seq2sweep.storage.locks import only_maker
@@ -68,7 +68,7 @@ def reproduce(
     run_id: of a training, an evaluation or a trial of a sweep; its first characters will do.
     folder: of the worktree; None: beside the project's. What an earlier call began there is
     finished. settings: values of SETTINGS in place of those recorded. trusted: changes of code that
-    a store of others recorded are applied.
+    a store of others recorded are applied, and their commit may be in no branch here.
 
     Returns the run's id, stage and commit with the folder, and the verdict. Raises UserError where
     the run or something of its record is missing, OperationalError where a stage fails or the data
@@ -90,6 +90,7 @@ def reproduce(
         _require_whole(record)
         if store.uri != f"sqlite:///{project.resolve() / STORE}" and not trusted:
             _require_no_changes(record)
+            _require_own_commit(project, record)
         params = functools.partial(_params, record, other, config, settings)
         texts = [record.content["commit"], params(""), lineage.environment(), str(variables())]
         texts += [read_bytes(record.folder / PATCH).hex(), run]
@@ -187,6 +188,17 @@ def _require_no_changes(record: StoredRecord) -> None:
             f"run {record.run_id} was made from changed files, and its changes are code that would "
             f"run here, from a store that is not this project's {STORE}: look at {PATCH} of the "
             "run, and add --trust-changes if you know whose they are"
+        )
+
+
+def _require_own_commit(project: Path, record: StoredRecord) -> None:
+    commit = record.content["commit"]
+    if git_tree.is_strange(project, commit):
+        raise UserError(
+            f"run {record.run_id} was made from commit {commit}, which no branch and no tag here "
+            "has, and it is code that would run here, from a store that is not this project's "
+            f"{STORE}: look at it (git show {commit}), and add --trust-changes if you know whose "
+            "it is"
         )
 
 

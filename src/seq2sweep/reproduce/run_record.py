@@ -80,11 +80,10 @@ class Source:
                 f"the changes of this tree are not recorded ({missing}): commit them, or "
                 "`seq2sweep reproduce` will not know them"
             )
-        address = git_tree.origin(project)
         about = {
             "stage": stage,
             "commit": code["git.commit"],
-            "origin": address and clean_tags({"origin": address})["origin"],
+            "origin": git_tree.remotes(project).get("origin"),
             "changes_missing": missing,
             "identity": dict(identity),
             "machine": _machine(),
