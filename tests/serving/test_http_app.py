@@ -161,6 +161,21 @@ def test_it_says_what_the_model_is(start: Start) -> None:
     assert set(body["schema"]["properties"]) == {"text", "beam", "alpha", "stopping", "n_best"}
 
 
+def test_what_a_strangers_model_says_of_itself_is_told_as_json(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    translator = made_up_models.translator(tmp_path, tiny_config, tiny_corpus)
+    translator.about = {"cost": {"flops": float("nan"), "hours": [float("inf")]}, "run": "\ud800ü"}
+    client = Client(translator)
+    try:
+        answer = requests.get(client.address + "/model", timeout=20)
+    finally:
+        client.close()
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    found = json.loads(answer.text, parse_constant=pytest.fail)["about"]
+    assert found == {"cost": {"flops": None, "hours": [None]}, "run": "\ud800ü"}
+
+
 HOSTILE: list[tuple[Any, int, str]] = [
     (b"", 400, "no JSON"),
     (b"{", 400, "no JSON"),

@@ -245,7 +245,8 @@ def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
     request must name one of `hosts`, so that no page of another site reaches this machine.
     """
     made = FastAPI(title="seq2sweep", docs_url=None, redoc_url=None)
-    about = answers.about()
+    # As ASCII and without NaN, which a stranger's model may have and JSON has not.
+    about = json.dumps(json.loads(json.dumps(answers.about()), parse_constant=lambda _: None))
     page = environment().get_template("translate.html").render(token=token is not None)
     for path, kind, work in (
         ("/translate", TranslateRequest, answers.translate),
@@ -267,8 +268,8 @@ def app(answers: Answers, token: str | None, hosts: frozenset[str]) -> ASGIApp:
         return HTMLResponse(page)
 
     @made.get("/model")
-    async def model() -> JSONResponse:
-        return JSONResponse(about)
+    async def model() -> Response:
+        return Response(about, media_type="application/json")
 
     @made.get("/health")
     async def health() -> JSONResponse:
