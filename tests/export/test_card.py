@@ -15,6 +15,7 @@ import yaml
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate import evaluation
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
@@ -140,6 +141,54 @@ def test_a_model_that_is_exported_again_keeps_what_is_known(
     for path in Path("metrics").iterdir():
         path.unlink()
     assert written(Translator.open(tmp_path / "model"), tmp_path / "again") == first
+
+
+SCORE = {
+    "name": "BLEU", "value": 27.3, "signature": "nrefs:1|case:mixed", "margin": None,
+    "sentences": 40, "set": {"split": "test", "source": "a" * 64, "target": "b" * 64},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"score": SCORE, "licence": "CC BY 3.0 (für alle)"}, None),
+        ({"score": None, "licence": None, "cost": None, "trained": None, "lineage": None}, None),
+        ({"score": 5}, "score is a number, not an object"),
+        ({"score": {"name": "BLEU"}}, "score.value is missing"),
+        ({"score": SCORE | {"value": "high"}}, "score.value is a string, not a number"),
+        ({"score": SCORE | {"name": "x\n# y"}}, "score.name is no plain text of one line"),
+        (
+            {"score": SCORE | {"signature": "`[a](b)"}},
+            "score.signature is no plain text of one line",
+        ),
+        ({"licence": ["free"]}, "licence is a list, not a string"),
+        ({"cost": {"flops": "many"}}, "cost.flops is a string, not a number or null"),
+        ({"trained": "yes"}, "trained is a string, not an object"),
+        ({"lineage": 5}, "lineage is a number, not an object"),
+    ],
+)
+def test_what_a_model_says_of_itself_is_checked_before_it_is_written(
+    about: dict[str, Any], said: str | None, project: Translator, tmp_path: Path
+) -> None:
+    Path("metrics/evaluate.json").unlink()
+    project.about = {**project.about, **about}
+    if said is None:
+        assert ("BLEU 27.30" in written(project, tmp_path / "model")[1]) is bool(about["score"])
+        return
+    with pytest.raises(UserError) as refused:
+        written(project, tmp_path / "model")
+    assert str(refused.value).startswith(f"config.json of the model is damaged (about.{said}): ")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_licence_is_a_text_on_one_line(project: Translator, tmp_path: Path) -> None:
+    project.about["licence"] = "free\n\n## Install\u2028[here](http://evil) <img src=x> `a`\n"
+    _, body = written(project, tmp_path / "model")
+    (line,) = [line for line in body.splitlines() if line.startswith("- licence of the data: ")]
+    assert line.endswith(r": free ## Install \[here\](http://evil) \<img src=x> \`a\`")
+    kept = Translator.open(tmp_path / "model").about["licence"]
+    assert kept == project.about["licence"], "what is escaped in the card is escaped once"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ this search; what is not known is left out, or said to be.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,44 @@ import yaml
 from seq2sweep import config as configuration
 from seq2sweep.config.datasets import TREES
 from seq2sweep.data import sources
+from seq2sweep.decode.model_folder import AGAIN, CONFIG
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import SEARCH
-from seq2sweep.paths import read_json
+from seq2sweep.paths import mismatch, read_json
 from seq2sweep.project_files import EVALUATED
 
 NAME = "README.md"
 ASKED = (*SEARCH, "precision")
 """Keys of `evaluate` that a translation depends on, beside the weights."""
+NUMBER = (float, type(None))
+COST = ("flops", "device_hours", "energy_kwh")
+ABOUT: dict[str, Any] = {
+    "score": {
+        "name": str,
+        "value": float,
+        "signature": str,
+        "margin": NUMBER,
+        "sentences": int,
+        "set": {"split": str, "source": str, "target": str},
+    },
+    "licence": str,
+    "cost": {},
+    "trained": {},
+    "lineage": {},
+}
+"""Of what a model says of itself, each of which may be missing, as `paths.mismatch` has it."""
+_MARKUP = re.compile(r"[\\`<\[\]]")
 
 
 def facts(translator: Translator) -> dict[str, Any]:
     """`score`: value, name, signature, `set` and sizes; `licence`: as far as known.
 
-    An exported model that is exported again keeps those that it has.
+    An exported model that is exported again keeps those that it has. Raises UserError where they
+    are none: it may be a stranger's.
     """
+    if wrong := _wrong(translator.about):
+        raise UserError(f"{CONFIG} of the model is damaged (about.{wrong}): {AGAIN}")
     found: dict[str, Any] = {
         key: value for key, value in translator.about.items() if key == "score"
     }
@@ -58,6 +81,27 @@ def facts(translator: Translator) -> dict[str, Any]:
         "set": made_from["test_set"],
     }
     return found
+
+
+def _wrong(about: Mapping[str, Any]) -> str | None:
+    """What the card cannot be made of, in words."""
+    known = {key: about[key] for key in ABOUT if about.get(key) is not None}
+    cost = known.get("cost", {})
+    if wrong := mismatch(known, {key: ABOUT[key] for key in known}):
+        return wrong
+    if wrong := mismatch(cost, {key: NUMBER for key in COST if key in cost}, "cost"):
+        return wrong
+    score = known.get("score", {"set": {}})
+    for key, text in {**score, **score["set"]}.items():
+        if isinstance(text, str) and text != _plain(text):
+            return f"score.{key} is no plain text of one line"
+    return None
+
+
+def _plain(text: str) -> str:
+    """On one line, where Markdown and HTML in it are no more than text."""
+    words = "".join(one if one.isprintable() else " " for one in text).split()
+    return _MARKUP.sub(r"\\\g<0>", " ".join(words))
 
 
 def _licence(data: Mapping[str, Any]) -> str | None:
@@ -121,8 +165,8 @@ def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     yield from _scores(translator, found)
     yield "## At what cost\n"
     cost = translator.about.get("cost") or {}
-    flops, hours, energy = (cost.get(key) for key in ("flops", "device_hours", "energy_kwh"))
-    device = translator.about.get("trained", {}).get("device")
+    flops, hours, energy = (cost.get(key) for key in COST)
+    device = (translator.about.get("trained") or {}).get("device")
     count = sum(parameter.numel() for parameter in translator.model.parameters())
     yield f"- parameters: {count:,}"
     yield f"- training: {'not recorded' if flops is None else f'{flops:.3g} FLOPs'}" + (
@@ -131,8 +175,8 @@ def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     yield f"- energy: {'not measured' if energy is None else f'{energy:.3g} kWh'}\n"
     yield "## What it is made from\n"
     yield f"- data: {data['dataset']}, {data['source']} to {data['target']}"
-    yield f"- licence of the data: {found.get('licence', 'not known')}"
-    lineage = translator.about.get("lineage", {})
+    yield f"- licence of the data: {_plain(found.get('licence', 'not known'))}"
+    lineage = translator.about.get("lineage") or {}
     for key in ("data.dataset", "data.vocabulary", "input.raw", "input.clean", "git.commit"):
         if key in lineage:
             yield f"- {key}: `{lineage[key]}`"
