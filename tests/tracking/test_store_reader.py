@@ -8,6 +8,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from botocore.exceptions import NoCredentialsError
+from mlflow.entities import FileInfo
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
@@ -220,15 +221,34 @@ def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
 
     def download(artifact_uri: str, dst_path: str | None, tracking_uri: str) -> str:
         asked.append(dst_path)
-        return dst_path or str(tmp_path)
+        assert artifact_uri == (place if local else f"{place}/model.safetensors")
+        copied = Path(dst_path or tmp_path, "below")
+        copied.write_text("weights")
+        return str(copied if dst_path else tmp_path)
+
+    def listed(artifact_uri: str, tracking_uri: str) -> list[FileInfo]:
+        assert artifact_uri == place
+        # What no model has may be of any size.
+        files = {"model.safetensors": False, "corpus.bin": False, "manifest.json": True}
+        return [FileInfo(f"m-1/{name}", folder, 9) for name, folder in files.items()]
 
     monkeypatch.setattr(store_reader, "_of_run", lambda *_: place)
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", download)
+    monkeypatch.setattr(mlflow.artifacts, "list_artifacts", listed)
     with pytest.raises(UserError, match="no model that this version"):
         opened(store, "any", tmp_path)
     [folder] = asked
     assert (folder is None) == local
     assert folder is None or not Path(folder).exists()
+
+
+def test_a_folder_elsewhere_that_has_nothing_is_gone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_reader, "_of_run", lambda *_: "s3://bucket/0")
+    monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: [])
+    with pytest.raises(UserError, match="any: its files are not in s3://bucket/0"):
+        opened(store, "any", tmp_path)
 
 
 def test_the_newest_model_of_a_training_is_used(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,6 +16,7 @@ from mlflow.exceptions import MlflowException
 
 from seq2sweep.config import Config
 from seq2sweep.data.files import MANIFEST
+from seq2sweep.decode.model_folder import NEEDED, SOMETIMES
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.mlflow_store import (
@@ -29,6 +30,7 @@ from seq2sweep.tracking.mlflow_store import (
     unusable,
 )
 
+MODEL_FILES = {MANIFEST, *NEEDED, *SOMETIMES}
 LONGEST_VERSION = 18
 """Digits of a model's version that a database takes."""
 
@@ -147,17 +149,14 @@ def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
     """
     reader = StoreReader(resolve_uri(config.tracking, project))
     place = _of_uri(reader, name) if name.startswith("models:/") else _of_run(reader, name)
-    local = _is_local(place)
     with TemporaryDirectory(prefix="seq2sweep-model-") as folder:
         with reader.reading():
             try:
-                found = Path(
-                    mlflow.artifacts.download_artifacts(
-                        artifact_uri=place,
-                        dst_path=None if local else folder,
-                        tracking_uri=reader.uri,
-                    )
-                )
+                if _is_local(place):
+                    found = _copy(reader, place, None)
+                else:
+                    found = Path(folder)
+                    _download(reader, name, place, found)
             except MlflowException as error:
                 if refuses(error):
                     raise UserError(gone(name, place)) from None
@@ -168,6 +167,26 @@ def model_folder(name: str, config: Config, project: Path) -> Iterator[Path]:
                 "again, by `dvc repro -f evaluate`"
             )
         yield found
+
+
+def _download(reader: StoreReader, name: str, place: str, folder: Path) -> None:
+    """Copy a model's files into a folder. What else lies beside them, of any size, stays there."""
+    listed = mlflow.artifacts.list_artifacts(artifact_uri=place, tracking_uri=reader.uri)
+    if not listed:
+        raise UserError(gone(name, place))
+    files = {PurePosixPath(one.path).name for one in listed if not one.is_dir}
+    for file in sorted(files & MODEL_FILES):
+        # Some stores put it below the folder's name, others do not.
+        _copy(reader, f"{place.rstrip('/')}/{file}", folder).replace(folder / file)
+
+
+def _copy(reader: StoreReader, place: str, folder: Path | None) -> Path:
+    """Where a copy of what is at an address is; None: it itself, which is on this machine."""
+    return Path(
+        mlflow.artifacts.download_artifacts(
+            artifact_uri=place, dst_path=folder and str(folder), tracking_uri=reader.uri
+        )
+    )
 
 
 def _of_uri(reader: StoreReader, name: str) -> str:
