@@ -51,6 +51,7 @@ TOGETHER = (
     "tests/pipeline/test_repro.py",
     "tests/test_phrasebook.py",
     "tests/test_phrasebook_trees.py",
+    "tests/tracking/test_store_reader.py",
     "tests/train/test_interruption.py",
 )
 """Each in one process, as its tests share what is slow to make."""

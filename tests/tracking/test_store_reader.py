@@ -148,22 +148,30 @@ def store(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Store:
     return Store(tiny_config, tiny_corpus, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def read_only(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> Store:
+    """For tests that change nothing in it, as it takes seconds to make."""
+    return Store(tiny_config, tiny_corpus, tmp_path_factory.mktemp("store"))
+
+
 def opened(store: Store, name: str, folder: Path) -> Translator:
     with model_folder(name, store.config, folder) as found:
         return Translator.open(found)
 
 
-def test_a_model_is_found_by_each_of_its_names(store: Store, tmp_path: Path) -> None:
-    expected = store.translator.translate(LINES)
+def test_a_model_is_found_by_each_of_its_names(read_only: Store, tmp_path: Path) -> None:
+    expected = read_only.translator.translate(LINES)
     for name in (
         "models:/tiny@newest",
         "models:/tiny/1",
-        f"models:/{store.model_id}",
-        store.evaluation.id,
-        store.evaluation.id[:8],
-        store.training.id,
+        f"models:/{read_only.model_id}",
+        read_only.evaluation.id,
+        read_only.evaluation.id[:8],
+        read_only.training.id,
     ):
-        assert opened(store, name, tmp_path).translate(LINES) == expected
+        assert opened(read_only, name, tmp_path).translate(LINES) == expected
 
 
 @pytest.mark.parametrize(
@@ -180,10 +188,10 @@ def test_a_model_is_found_by_each_of_its_names(store: Store, tmp_path: Path) -> 
     ],
 )
 def test_what_is_not_there_is_told_in_one_line(
-    store: Store, tmp_path: Path, name: str, said: str
+    read_only: Store, tmp_path: Path, name: str, said: str
 ) -> None:
     with pytest.raises(UserError, match=said) as refused:
-        opened(store, name, tmp_path)
+        opened(read_only, name, tmp_path)
     assert "\n" not in str(refused.value)
 
 
@@ -215,7 +223,7 @@ def test_files_that_are_gone_are_not_blamed_on_the_database(store: Store, tmp_pa
     ],
 )
 def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, local: bool
+    read_only: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, local: bool
 ) -> None:
     asked: list[str | None] = []
 
@@ -236,7 +244,7 @@ def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", download)
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", listed)
     with pytest.raises(UserError, match="no model that this version"):
-        opened(store, "any", tmp_path)
+        opened(read_only, "any", tmp_path)
     [folder] = asked
     assert (folder is None) == local
     assert folder is None or not Path(folder).exists()
@@ -306,18 +314,18 @@ def test_a_run_whose_files_are_in_a_bucket_is_exported_and_nothing_of_them_stays
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_mlflow_loads_it_with_its_signature(store: Store, tmp_path: Path) -> None:
-    place = store.experiment.client.get_logged_model(store.model_id).artifact_location
+def test_mlflow_loads_it_with_its_signature(read_only: Store, tmp_path: Path) -> None:
+    place = read_only.experiment.client.get_logged_model(read_only.model_id).artifact_location
     loaded = mlflow.pyfunc.load_model(place)
     table = loaded.predict([{"text": line} for line in LINES], params={"beam": 3, "n_best": 2})
-    config = store.translator.searched(2, beam=3)
-    found = store.translator.translate(LINES, 2, config=config)
+    config = read_only.translator.searched(2, beam=3)
+    found = read_only.translator.translate(LINES, 2, config=config)
     assert table["translation"].tolist() == [one.text for best in found for one in best]
-    own = store.translator.config
+    own = read_only.translator.config
     params = {spec.name: spec.default for spec in loaded.metadata.signature.params.params}
     assert own.stopping == "exact"
     assert params == {"beam": own.beam, "alpha": own.alpha, "stopping": "exact", "n_best": 1}
-    assert loaded.metadata.model_id == store.model_id
+    assert loaded.metadata.model_id == read_only.model_id
     with pytest.raises(Exception, match=r"evaluate\.beam must be at least 1"):
         loaded.predict([{"text": "alpha"}], params={"beam": 0})
 
