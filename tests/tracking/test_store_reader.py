@@ -161,9 +161,16 @@ def opened(store: Store, name: str, folder: Path) -> Translator:
         return Translator.open(found)
 
 
-def test_a_model_is_found_by_each_of_its_names(read_only: Store, tmp_path: Path) -> None:
+def test_a_model_is_found_by_each_of_its_names(
+    read_only: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = read_only.translator.translate(LINES)
+    client, source = read_only.experiment.client, f"models:/{read_only.model_id}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", read_only.uri)
+    client.create_registered_model("mine")
+    client.create_model_version("mine", source, model_id=read_only.model_id)
     for name in (
+        "models:/mine/1",  # as mlflow.register_model makes it
         "models:/tiny@newest",
         "models:/tiny/1",
         f"models:/{read_only.model_id}",

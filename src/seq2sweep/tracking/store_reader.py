@@ -196,13 +196,15 @@ def _of_uri(reader: StoreReader, name: str) -> str:
         try:
             if "@" in rest:
                 registered, _, alias = rest.partition("@")
-                return str(client.get_model_version_by_alias(registered, alias).source)
-            if "/" in rest:
+                version = str(client.get_model_version_by_alias(registered, alias).version)
+            elif "/" in rest:
                 registered, _, version = rest.rpartition("/")
                 if len(version) > LONGEST_VERSION:
                     raise UserError(f"{name}: MLflow has no such model")
-                return str(client.get_model_version(registered, version).source)
-            return str(client.get_logged_model(rest).artifact_location)
+            else:
+                return str(client.get_logged_model(rest).artifact_location)
+            # Not its source, which may be the name of another model.
+            return str(client.get_model_version_download_uri(registered, version))
         except MlflowException as error:
             if refuses(error):
                 raise UserError(f"{name}: MLflow has no such model ({reason(error)})") from None
