@@ -182,9 +182,12 @@ def test_what_a_model_says_of_itself_is_checked_before_it_is_written(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_licence_is_a_text_on_one_line(project: Translator, tmp_path: Path) -> None:
-    project.about["licence"] = "free\n\n## Install\u2028[here](http://evil) <img src=x> `a`\n"
+def test_what_a_model_says_is_text_on_one_line(project: Translator, tmp_path: Path) -> None:
+    evil = "free\n\n## Install\u2028[here](http://evil) <img src=x> `a`\n"
+    project.about["licence"] = project.about["lineage"]["input.raw"] = evil
+    project.about["trained"] = {"device": evil}
     _, body = written(project, tmp_path / "model")
+    assert body.count(r"free ## Install \[here\](http://evil) \<img src=x> \`a\`") == 3
     (line,) = [line for line in body.splitlines() if line.startswith("- licence of the data: ")]
     assert line.endswith(r": free ## Install \[here\](http://evil) \<img src=x> \`a\`")
     kept = Translator.open(tmp_path / "model").about["licence"]

@@ -98,9 +98,9 @@ def _wrong(about: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _plain(text: str) -> str:
+def _plain(text: object) -> str:
     """On one line, where Markdown and HTML in it are no more than text."""
-    words = "".join(one if one.isprintable() else " " for one in text).split()
+    words = "".join(one if one.isprintable() else " " for one in str(text)).split()
     return _MARKUP.sub(r"\\\g<0>", " ".join(words))
 
 
@@ -126,7 +126,7 @@ def render(translator: Translator, found: Mapping[str, Any]) -> str:
 
 def _name(translator: Translator) -> str:
     data, model = (translator.settings[key] for key in ("data", "model"))
-    return f"{model['architecture']} {data['dataset']} {data['source']}-{data['target']}"
+    return _plain(f"{model['architecture']} {data['dataset']} {data['source']}-{data['target']}")
 
 
 def _front(translator: Translator, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _front(translator: Translator, found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     data, asked = translator.settings["data"], translator.config
-    steps = ", ".join(map(str, translator.steps))
+    steps = ", ".join(map(_plain, translator.steps))
     yield f"# {_name(translator)}\n"
     yield f"The mean of checkpoints {steps} of one training, by seq2sweep. To use it:\n"
     yield '    echo "A sentence." | seq2sweep translate --model FOLDER\n'
@@ -170,18 +170,18 @@ def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     count = sum(parameter.numel() for parameter in translator.model.parameters())
     yield f"- parameters: {count:,}"
     yield f"- training: {'not recorded' if flops is None else f'{flops:.3g} FLOPs'}" + (
-        "" if hours is None else f", {hours:.2g} hours of {device}"
+        "" if hours is None else f", {hours:.2g} hours of {_plain(device)}"
     )
     yield f"- energy: {'not measured' if energy is None else f'{energy:.3g} kWh'}\n"
     yield "## What it is made from\n"
-    yield f"- data: {data['dataset']}, {data['source']} to {data['target']}"
+    yield "- data: " + _plain(f"{data['dataset']}, {data['source']} to {data['target']}")
     yield f"- licence of the data: {_plain(found.get('licence', 'not known'))}"
     lineage = translator.about.get("lineage") or {}
     for key in ("data.dataset", "data.vocabulary", "input.raw", "input.clean", "git.commit"):
         if key in lineage:
-            yield f"- {key}: `{lineage[key]}`"
+            yield f"- {key}: `{_plain(lineage[key])}`"
     for step, sum_of in zip(translator.steps, translator.weights, strict=False):
-        yield f"- weights of step {step}: sha256 `{sum_of}`"
+        yield f"- weights of step {_plain(step)}: sha256 `{_plain(sum_of)}`"
     penalty = "((5 + n) / 6)" if asked.length_penalty == "paper" else "n"
     yield f"\nIt searches with beam {asked.beam} by log P / {penalty} ** {asked.alpha}, stopping"
     yield f"{asked.stopping}, in {asked.precision}."
