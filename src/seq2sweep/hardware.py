@@ -205,11 +205,11 @@ def forget_peak(device: torch.device) -> None:
     """Have peak_gpu_bytes count from now on, without what an earlier training of this process has
     left to be used again."""
     if device.type == "cuda":
-        _return_unused()
+        return_unused()
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _return_unused() -> None:
+def return_unused() -> None:
     """Give a GPU what PyTorch keeps of it and no tensor holds."""
     gc.collect()
     torch.cuda.empty_cache()
@@ -298,7 +298,7 @@ def free_bytes(device: torch.device, sharers: int) -> float:
     What a trial before it in this process has left is its own: it is used again.
     """
     if device.type == "cuda":
-        _return_unused()
+        return_unused()
         free, total = torch.cuda.mem_get_info(device)
         return float(min(free, total / sharers))
     return _free_on_node() / sharers + _own_bytes()

@@ -524,6 +524,10 @@ def test_a_line_that_memory_is_refused_for_is_named_before_any_is_decoded(
     monkeypatch.setattr(evaluation, "negative_log_likelihood", refused)
     monkeypatch.setattr(TASKS["translation"], "decode", lambda *_: pytest.fail("it was decoded"))
     model = building.build(tiny_config.model, len(Vocabulary.open(data.vocabulary))).eval()
-    message = rf"^out of memory \(.*\): line {line} of the test set has {max(longest)} tokens: "
-    with pytest.raises(OperationalError, match=message):
-        evaluate(tiny_config, model, data, "test")
+    for tokens, what in (
+        (max(longest), f"passes have {max(longest)} tokens, as in training: evaluate where more "),
+        (max(longest) - 1, f"line {line} of the test set has {max(longest)} tokens: split it "),
+    ):
+        config = configuration.with_changes(tiny_config, {"train.tokens_per_pass": tokens})
+        with pytest.raises(OperationalError, match=rf"^out of memory \(.*\): {what}"):
+            evaluate(config, model, data, "test")

@@ -28,7 +28,7 @@ from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.task import TASKS, Given
 from seq2sweep.evaluate.translations_table import translations_table
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.hardware import memory_by
+from seq2sweep.hardware import memory_by, return_unused
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage import atomic
@@ -184,7 +184,7 @@ def evaluate(
     require_positions(bitext, split, model.max_length)
     if device.type == "cpu":
         keep_memory()
-    with memory_by(_without_longest(bitext, split)):
+    with memory_by(_less_memory(bitext, split, config.train.pass_tokens)):
         likelihood, reference_pieces = negative_log_likelihood(
             model.to(device),
             bitext,
@@ -192,6 +192,9 @@ def evaluate(
             precision=choose_precision(config.train.precision, device, config.model.d_model),
             device=device,
         )
+    if mapper is not serial and device.type == "cuda":  # others may search on this GPU meanwhile
+        model.cpu()
+        return_unused()
     given = Given(model, vocabulary, source, target, config, mapper)
     started = time.perf_counter()
     hypotheses, metrics = task.decode(given, on_done)
@@ -214,11 +217,14 @@ def evaluate(
     return Evaluation(hypotheses, metrics)
 
 
-def _without_longest(bitext: Bitext, split: str) -> str:
-    """What to do where memory is refused for the longest line."""
+def _less_memory(bitext: Bitext, split: str, pass_tokens: int) -> str:
+    """What to do where memory is refused. A sentence of more tokens than a pass is one alone."""
     lengths = np.maximum(bitext.source_lengths, bitext.target_lengths)
     line = int(lengths.argmax())
-    return f"line {line + 1} of the {split} set has {lengths[line]} tokens: split it on both sides"
+    if lengths[line] > pass_tokens:
+        found = f"line {line + 1} of the {split} set has {lengths[line]} tokens"
+        return f"{found}: split it on both sides"
+    return f"passes have {pass_tokens} tokens, as in training: evaluate where more memory is free"
 
 
 def validation_scores(config: Config, model: Architecture, data: Data) -> dict[str, Any]:
