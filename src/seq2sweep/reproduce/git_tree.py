@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -56,12 +57,12 @@ def files_of(project: Path, patch: bytes) -> list[str]:
 
 def remotes(project: Path) -> dict[str, str]:
     """The address of each remote by its name, without secrets; none where there is no git."""
-    try:
-        names = os.fsdecode(git(project, "remote")).splitlines()
-        found = {name: os.fsdecode(git(project, "remote", "get-url", name)) for name in names}
-    except GitError:
-        return {}
-    return clean_tags({name: address.strip() for name, address in found.items()})
+    found: dict[str, str] = {}
+    with contextlib.suppress(GitError):
+        for name in os.fsdecode(git(project, "remote")).splitlines():
+            with contextlib.suppress(GitError):  # one may have no address
+                found[name] = os.fsdecode(git(project, "remote", "get-url", name)).strip()
+    return clean_tags(found)
 
 
 def is_strange(project: Path, commit: str) -> bool:
