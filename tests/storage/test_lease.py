@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from seq2sweep.storage import lease
-from seq2sweep.storage.lease import LeaseHeldError, LeaseLostError, acquire
+from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
 from seq2sweep.storage.object_store import ObjectStore
 
 
@@ -189,3 +189,26 @@ def test_it_is_renewed(place: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> N
     with acquire(Listens(place.address)):
         assert renewed.wait(60)
         assert content(place, 1)["renewals"] >= 1
+
+
+def test_a_renewal_under_way_does_not_end_after_the_release() -> None:
+    written: list[dict[str, Any]] = []
+    started, answers = threading.Event(), threading.Event()
+
+    def write(name: str, content: bytes) -> None:
+        claim = json.loads(content)
+        if "released" not in claim:
+            started.set()
+            assert answers.wait(30)
+        written.append(claim)
+
+    held = Lease(Mock(write=write), 1, {"process": 1})
+    renewing, releasing = (threading.Thread(target=call) for call in (held.renew, held.release))
+    renewing.start()
+    assert started.wait(30)
+    releasing.start()
+    releasing.join(0.2)
+    answers.set()
+    renewing.join()
+    releasing.join()
+    assert [claim.get("released") for claim in written] == [None, True]

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ class Lease:
     def __init__(self, store: ObjectStore, generation: int, content: dict[str, Any]) -> None:
         """store: of this kind of lease; content: who holds it."""
         self.store, self.generation, self._content = store, generation, content
+        self._lock = threading.Lock()  # so that none is replaced by an older one
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has taken it over."""
@@ -63,7 +65,7 @@ class Lease:
     def _write(self, changes: dict[str, Any]) -> None:
         self._content |= changes
         # What is wrong is said by whoever uploads something.
-        with contextlib.suppress(OSError, UserError):
+        with contextlib.suppress(OSError, UserError), self._lock:
             self.store.write(_name(self.generation), _as_bytes(self._content))
 
 
