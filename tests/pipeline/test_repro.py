@@ -136,6 +136,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made
 
 
+def enter(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For commands in this process, which has torch, and the same code from another folder."""
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setattr("seq2sweep.cli.require_own_code", lambda folder: None)
+
+
 def test_every_promised_figure_is_there(project: Project) -> None:
     prepare = project.json("metrics/prepare.json")["train"]
     assert prepare["read"] == prepare["kept"] + sum(prepare["dropped"].values()) == 1500
@@ -208,7 +214,7 @@ def test_sweep_trains_each_variant_and_says_what_became_of_it(project: Project) 
 def test_runs_are_compared_by_what_the_stages_left(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(project.folder)
+    enter(project, monkeypatch)
     finished = [t for t in project.json("reports/sweep.json")["trials"] if t["bleu"] is not None]
     for names in (("base", finished[1]["name"]), ("models/train", ".")):
         assert main(["compare", *names, "--json"]) == 0
@@ -389,7 +395,7 @@ def test_the_best_variant_translates_by_its_alias(
     model = mlflow.artifacts.download_artifacts(
         "models:/phrasebook-en-de@best-of-sweep", dst_path=str(tmp_path)
     )
-    monkeypatch.chdir(project.folder)
+    enter(project, monkeypatch)
     said = translated(model, tmp_path, capsys)
     assert said.count("\n") == 1
     assert translated("models:/phrasebook-en-de@best-of-sweep", tmp_path, capsys) == said
@@ -420,7 +426,7 @@ def test_the_models_files_are_the_weights_that_were_scored(
     assert len(parts) == 2 == len(evaluation["averaged_checkpoints"])
     for name, tensor in load_file(downloaded / "model.safetensors").items():
         assert torch.equal(tensor, ((parts[0][name].double() + parts[1][name]) / 2).float())
-    monkeypatch.chdir(project.folder)
+    enter(project, monkeypatch)
     done = project.call("seq2sweep", "translate", given="two beers\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout == translated(str(downloaded), tmp_path, capsys)
@@ -550,7 +556,7 @@ def test_a_sweep_of_method_none_trains_nothing(
         done = project.call(*command.split())
         assert done.returncode == 0, done.stderr
         assert said in done.stdout + done.stderr
-    monkeypatch.chdir(project.folder)
+    enter(project, monkeypatch)
     assert main(["compare", "base", "models/train"]) == 2
     assert "trial of reports/sweep.json; it has none" in capsys.readouterr().err
     assert project.repro()[0] == []
