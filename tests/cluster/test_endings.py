@@ -22,6 +22,7 @@ from ray.exceptions import (
     OutOfMemoryError,
     RayActorError,
     RayTaskError,
+    RuntimeEnvSetupError,
     WorkerCrashedError,
 )
 from ray.train import ControllerError, ScalingConfig
@@ -49,9 +50,13 @@ KILLED = "its process was killed, by hand or by the system (out of memory?)"
     ("error", "expected"),
     [
         (OutOfMemoryError(RAYS_PAGE), BY_RAY),
-        (ray_internals.as_actor_error(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (failures.as_actor_error(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (WorkerHealthCheckFailedError("worker 1", OutOfMemoryError(RAYS_PAGE)), BY_RAY),
         (ControllerError(OutOfMemoryError(RAYS_PAGE)), BY_RAY),
+        (
+            failures.as_actor_error(RuntimeEnvSetupError("Try 3\n[Errno 28] No space left\n")),
+            "Ray could not give its worker the code ([Errno 28] No space left)",
+        ),
         (MemoryError(), "out of memory (MemoryError): lower train.tokens_per_pass"),
         (torch.OutOfMemoryError("CUDA"), "out of memory (OutOfMemoryError: CUDA): lower"),
         (

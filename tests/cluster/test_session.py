@@ -375,17 +375,17 @@ def test_code_with_a_secret_is_not_uploaded_to_a_cluster_that_is_joined(
         (package / "link").symlink_to(there)
     (package / "code.py").write_text("code = 1\n")
     monkeypatch.setattr(local_ray.seq2sweep, "__path__", [str(package)])
-    monkeypatch.setattr(session, "_check_reachable", lambda address: None)
+    monkeypatch.setattr(session, "_check_reachable", lambda *about: None)
     joined = Mock()
     monkeypatch.setattr(ray, "init", joined)
     monkeypatch.setattr(ray, "shutdown", Mock())
     with contextlib.ExitStack() as stack:
         if said is None:
-            session._join("host:6379", stack)
+            session._join("host:6379", "cluster.address", stack)
             joined.assert_called_once()
             return
         with pytest.raises(UserError) as refused:
-            session._join("host:6379", stack)
+            session._join("host:6379", "cluster.address", stack)
     assert said in str(refused.value)
     assert "hunter2" not in str(refused.value)
     joined.assert_not_called()
@@ -440,17 +440,22 @@ def is_edited():
     from seq2sweep import console
     return hasattr(console, "EDITED")
 
+file = Path(seq2sweep.__path__[0]) / "console.py"
+file.with_name(".gitignore").write_text(file.name)
 with ray_session(config):
-    file = Path(seq2sweep.__path__[0]) / "console.py"
     file.write_text(file.read_text() + "EDITED = True\\n")
     print(ray.get(ray.remote(is_edited).remote()))
 """
 
 
 def test_workers_run_the_code_that_was_there_when_ray_started(temporary: Path) -> None:
+    """All of it, also in a job, whose own upload this Ray does not have."""
     copy_project(temporary / "clone")
     source = temporary / "clone/src"
-    output, _ = run_script(EDITED, PYTHONPATH=str(source)).communicate(timeout=180)
+    job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}}
+    output, _ = run_script(
+        EDITED, PYTHONPATH=str(source), RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job)
+    ).communicate(timeout=180)
     assert output == "False\n"
 
 

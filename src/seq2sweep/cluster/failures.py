@@ -50,6 +50,8 @@ def describe(error: BaseException, system_killed: int = 0) -> str:
         return first_line(error)
     if is_lack_of_memory(error):
         return f"out of memory ({_memory(error)}): {LOWER}"
+    if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
+        return f"Ray could not give its worker the code ({code_fault(error)})"
     if _is_node_lost(error):
         return "its node was lost, or Ray ended there"
     if is_death(error):
@@ -60,6 +62,11 @@ def describe(error: BaseException, system_killed: int = 0) -> str:
             )
         return "its process was killed, by hand or by the system (out of memory?)"
     return kind_and_line(error)
+
+
+def code_fault(error: ray.exceptions.RuntimeEnvSetupError) -> str:
+    """Why workers cannot have the code (`local_cluster.own_code`): the last thing that Ray says."""
+    return (error.error_message or first_line(error)).strip().splitlines()[-1].strip()
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
@@ -82,6 +89,15 @@ def raised(failure: BaseException) -> BaseException:
         if isinstance(inner, BaseException) and inner is not failure:
             return raised(inner)
     return failure
+
+
+def as_actor_error(error: Exception) -> Exception:
+    """As one of the kinds that Tune counts as a failure of a trial, which `raised` undoes."""
+    counted: Exception = error
+    if not isinstance(error, ray.exceptions.RayActorError | ray.exceptions.RayTaskError):
+        counted = ray.exceptions.RayActorError(error_msg=str(error))
+        counted.cause = error  # type: ignore[attr-defined]
+    return counted
 
 
 def is_echo(error: BaseException) -> bool:

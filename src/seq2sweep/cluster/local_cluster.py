@@ -24,7 +24,7 @@ import ray
 
 import seq2sweep
 from seq2sweep import console
-from seq2sweep.cluster import ray_internals, reaper
+from seq2sweep.cluster import failures, ray_internals, reaper
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.redaction import is_secret_by_name, secret_in
@@ -58,12 +58,18 @@ PATIENT = {
     "RAY_raylet_start_wait_time_s": "1",
     "RAY_worker_register_timeout_seconds": f"{PATIENCE_SECONDS:.0f}",
 }
-LOCAL_ENVIRONMENT = PATIENT | {
-    # No machine is taken away from a Ray that has only this one: a process less to start.
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-    # Ray would start a worker for each CPU at once, without `own_code`: nothing could run in them.
-    "RAY_prestart_worker_first_driver": "0",
-}
+# A .gitignore among the code is none of Ray's business.
+WHOLE_CODE = {"RAY_RUNTIME_ENV_IGNORE_GITIGNORE": "1"}
+LOCAL_ENVIRONMENT = (
+    PATIENT
+    | WHOLE_CODE
+    | {
+        # No machine is taken away from a Ray that has only this one: a process less to start.
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+        # Ray would start a worker for each CPU at once, without `own_code`: none could be used.
+        "RAY_prestart_worker_first_driver": "0",
+    }
+)
 # Ray's exporters for Prometheus ask for no token. The agent's is switched off; the other two have
 # no switch, but do not start on a port that there cannot be.
 WITHOUT_EXPORTERS = {
@@ -125,7 +131,8 @@ def _session(since: float) -> Iterator[None]:
         try:
             with (
                 environment(WORKER_ENVIRONMENT),
-                forced({reaper.MARK: folder}),
+                # What is in a job's own upload the Ray here does not have.
+                forced({reaper.MARK: folder, "RAY_JOB_CONFIG_JSON_ENV_VAR": None}),
                 held_back(*ENDINGS),
                 noise_to(folder),
                 waiting(since),
@@ -133,6 +140,10 @@ def _session(since: float) -> Iterator[None]:
                 _init(folder)
         except OperationalError:
             raise
+        except ray.exceptions.RuntimeEnvSetupError as error:
+            raise OperationalError(
+                f"the code cannot be given to Ray's workers: {failures.code_fault(error)}"
+            ) from None
         # Ray raises a plain Exception for a node that is not up in time.
         except Exception as error:
             raise _NotStartedError(error, since, keep_logs(Path(folder))) from error

@@ -23,10 +23,10 @@ from ray._private.utils import get_dashboard_dependency_error
 from ray.core.generated import gcs_pb2
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
-from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from seq2sweep.cluster import failures
 from seq2sweep.errors import NO_ROOM
 
 CHANGES_NO_RESULT = "how Ray is started, watched and ended"
@@ -356,7 +356,7 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
 
     def translating(failed: Callable[..., None]) -> Callable[..., None]:
         def called(manager: Any, *, exception: Exception, **about: Any) -> None:
-            failed(manager, exception=as_actor_error(exception), **about)
+            failed(manager, exception=failures.as_actor_error(exception), **about)
 
         return called
 
@@ -387,12 +387,6 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
         _replaced(Trial, handle_error=keep_error),
     ):
         yield
-
-
-def as_actor_error(error: Exception) -> Exception:
-    """As one of the kinds that Tune counts as a failure of a trial."""
-    known = isinstance(error, RayActorError | RayTaskError)
-    return error if known else RayActorError(error_msg=str(error))
 
 
 def set_trial_status(controller: Any, trial: Any, status: str) -> None:

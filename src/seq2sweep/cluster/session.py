@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import signal
 import socket
 import time
@@ -20,6 +21,7 @@ from seq2sweep.cluster import failures, ray_internals
 from seq2sweep.cluster.local_cluster import (
     NAMESPACE,
     REPLY_SECONDS,
+    WHOLE_CODE,
     WORKER_ENVIRONMENT,
     check_own_code,
     environment,
@@ -325,15 +327,17 @@ def _join(address: str, named_by: str, stack: contextlib.ExitStack) -> None:
     _check_reachable(address, named_by)
     check_own_code()
     stack.callback(undisturbed, ray.shutdown)
+    # Those that the user set stay, also for a job.
+    variables = {name: os.environ.get(name, value) for name, value in WORKER_ENVIRONMENT.items()}
     try:
         # A job that was submitted with `excludes` is no conflict: its files are uploaded already.
-        with environment({"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):
+        with environment(WHOLE_CODE | {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):
             ray.init(
                 address=address,
                 namespace=NAMESPACE,
                 logging_level="ERROR",
                 log_to_driver=False,
-                runtime_env={"env_vars": WORKER_ENVIRONMENT} | own_code(),
+                runtime_env={"env_vars": variables} | own_code(),
             )
     except (ConnectionError, RuntimeError, ValueError) as error:
         _unreachable(address, named_by, error)
