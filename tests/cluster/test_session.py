@@ -399,7 +399,7 @@ from seq2sweep.cluster.tasks import on_node
 
 def asked():
     import seq2sweep
-    return hasattr(seq2sweep, "OTHER"), os.environ["THEIRS"]
+    return hasattr(seq2sweep, "OTHER"), os.environ["THEIRS"], os.environ["OMP_WAIT_POLICY"]
 
 def ask_all():
     print([ray.get(on_node(node["NodeID"], asked)) for node in ray.nodes()])
@@ -427,8 +427,9 @@ def test_workers_run_the_drivers_code_also_on_nodes_that_join_later(temporary: P
         f"import os\nos.environ['PYTHONPATH'] = '{other}'\n{OTHER_CODE}",
         RAY_TMPDIR=str(temporary),
         RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job),
+        OMP_WAIT_POLICY="active",
     ).communicate(timeout=180)
-    of_node = (False, "kept")
+    of_node = (False, "kept", "active")
     assert output.splitlines() == [str([of_node]), str([of_node, of_node])]
 
 
