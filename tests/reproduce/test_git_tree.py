@@ -96,7 +96,6 @@ def test_a_commit_that_is_not_here_says_which_remote_of_ones_own_may_have_it(
 ) -> None:
     git(project, "remote", "add", "origin", "https://me:hunter2@host/y")
     git(project, "config", "remote.my fork.url", "https://host/x")
-    git(project, "config", "remote.without an address.prune", "true")
     with pytest.raises(UserError, match=rf"commit 0{{40}} is not in this repository: {said}"):
         git_tree.add_worktree(project, tmp_path / "again", "0" * 40, origin)
     assert not (tmp_path / "again").exists()
