@@ -1744,6 +1744,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("        torch.cuda.reset_peak_memory_stats(device)\n", ""),
             ("        return_unused()\n        torch", "        torch"),
             ("most - used + int(", "most - used + 0 * int("),
+        ],
+        f"{PACKAGE}/cgroups.py": [
             ("for folder in (inner, *inner.parents)", "for folder in (inner,)"),
         ],
     },

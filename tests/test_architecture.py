@@ -22,6 +22,7 @@ LAYERS = {
     "phrasebook": 0,
     "seq2sweep": 0,
     "seq2sweep.errors": 1,
+    "seq2sweep.cgroups": 1,
     "seq2sweep.console": 2,
     "seq2sweep.paths": 2,
     "seq2sweep.project_files": 1,

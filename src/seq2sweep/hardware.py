@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 
+from seq2sweep import cgroups
 from seq2sweep.errors import OperationalError, kind_and_line
 
 CHANGES_NO_RESULT = "what a device can do, and what was used of it"
@@ -248,13 +249,12 @@ def _memory_of_node() -> tuple[float, float]:
     return 1024.0 * int(sizes["MemTotal"]), 1024.0 * int(sizes["MemAvailable"])
 
 
-GROUPS = Path("/sys/fs/cgroup")
 OF_GROUP = {
-    "": ("", "memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
-"""Of version 2 and 1 of cgroups, by the name that /proc/self/cgroup has: the folder, files of the
-limit and of the use, and what of the use gives way, by its name in memory.stat."""
+"""Of version 2 and 1 of cgroups, by the name that /proc/self/cgroup has: files of the limit and of
+the use, and what of the use gives way, by its name in memory.stat."""
 STAT = "memory.stat"
 OF_A_MAC = 0.5
 """Of its memory, where the system does not say what is free."""
@@ -323,28 +323,16 @@ def _free_on_node() -> float:
 
 def own_groups() -> list[tuple[float, float]]:
     """`memory_of_groups` of this process; none where the system has no cgroups."""
-    with contextlib.suppress(OSError):
-        return [*memory_of_groups(Path("/proc/self/cgroup").read_text(errors="replace"), GROUPS)]
-    return []
+    return [*memory_of_groups(cgroups.of_this_process(), cgroups.ROOT)]
 
 
 def memory_of_groups(text: str, root: Path) -> Iterator[tuple[float, float]]:
     """Bytes that each cgroup that a process is in allows, where they are limited, and what of them
-    is left. A job's limit is often above the group of its process.
-
-    text: its /proc/PID/cgroup; root: where cgroups are mounted.
+    is left; text, root: as of `cgroups.folders`.
     """
-    for line in text.splitlines():
-        _, kinds, path = line.split(":", 2)
-        for kind in OF_GROUP.keys() & kinds.split(","):
-            name, limit, use, gives_way = OF_GROUP[kind]
-            top = root / name
-            inner = top / path.lstrip("/")
-            for folder in (inner, *inner.parents):
-                # In a container the path may be that of the host; no limit is the word max.
-                with contextlib.suppress(OSError, ValueError):
-                    most, used = (int((folder / file).read_text()) for file in (limit, use))
-                    stat = dict(row.split() for row in (folder / STAT).read_text().splitlines())
-                    yield float(most), float(max(0, most - used + int(stat.get(gives_way, 0))))
-                if folder == top:
-                    break
+    for kind, folder in cgroups.folders(text, root, OF_GROUP):
+        limit, use, gives_way = OF_GROUP[kind]
+        with contextlib.suppress(OSError, ValueError):  # no limit is the word max
+            most, used = (int((folder / file).read_text()) for file in (limit, use))
+            stat = dict(row.split() for row in (folder / STAT).read_text().splitlines())
+            yield float(most), float(max(0, most - used + int(stat.get(gives_way, 0))))

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+from seq2sweep import cgroups
 from seq2sweep.errors import OperationalError
 
 CHANGES_NO_RESULT = "how many processes share work"
@@ -154,33 +155,19 @@ def in_order(
 def available_cpus() -> int:
     """CPUs that this process may use: of a container's quota whole ones, as Ray counts them."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        groups = Path("/proc/self/cgroup").read_text(errors="replace")
-    except OSError:  # macOS
-        return here
-    return max(1, math.floor(min([here, *cpus_of_groups(groups, Path("/sys/fs/cgroup"))])))
+    quotas = cpus_of_groups(cgroups.of_this_process(), cgroups.ROOT)
+    return max(1, math.floor(min([here, *quotas])))
 
 
 def cpus_of_groups(text: str, root: Path) -> Iterator[float]:
-    """CPUs whose whole time each cgroup that a process is in allows, where it is limited. A job's
-    limit is often above the group of its process.
-
-    text: its /proc/PID/cgroup; root: where cgroups are mounted.
-    """
-    for line in text.splitlines():
-        _, kinds, path = line.split(":", 2)
-        for kind in QUOTAS.keys() & kinds.split(","):
-            top = root / kind
-            inner = top / path.lstrip("/")
-            for folder in (inner, *inner.parents):
-                # In a container the path may be that of the host; no limit is max, or below 0.
-                with contextlib.suppress(OSError, ValueError):
-                    texts = [(folder / file).read_text() for file in QUOTAS[kind]]
-                    quota, period = map(int, " ".join(texts).split())
-                    if quota > 0:
-                        yield quota / period
-                if folder == top:
-                    break
+    """CPUs whose whole time each cgroup that a process is in allows, where it is limited; text,
+    root: as of `cgroups.folders`."""
+    for kind, folder in cgroups.folders(text, root, QUOTAS):
+        with contextlib.suppress(OSError, ValueError):  # no limit is the word max, or below 0
+            texts = [(folder / file).read_text() for file in QUOTAS[kind]]
+            quota, period = map(int, " ".join(texts).split())
+            if quota > 0:
+                yield quota / period
 
 
 def _work(connection: Connection) -> None:
