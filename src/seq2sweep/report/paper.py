@@ -165,12 +165,11 @@ def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
 
 def _in_one_direction(row: table3.Row, variant: Variant, base: Variant) -> bool:
     """Whether a share that is all that a row changes rises here where it rises in the paper."""
-    changes = _changes(row)
-    return all(
-        _step(name, *change) * _step(name, base.settings[name], variant.settings[name]) > 0
-        for name, *change in changes
-        if len(changes) == 1 and name in _SHARES
-    )
+    (name, before, after), *more = _changes(row)
+    if more or name not in _SHARES:
+        return True
+    here = _step(name, base.settings[name], variant.settings[name])
+    return _step(name, before, after) * here > 0
 
 
 def _changes(row: table3.Row) -> list[tuple[str, Any, Any]]:

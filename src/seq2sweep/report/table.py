@@ -281,7 +281,7 @@ def _name(variant: Variant, columns: Sequence[str]) -> str:
 
 def _setting(variant: Variant, key: str) -> str:
     """A dash for one that a model of its architecture does not have."""
-    own = OF_MODEL.get(variant.settings.get("architecture", "transformer"), ())
+    own = OF_MODEL.get(variant.architecture, ())
     known = key in own or f"train.{key}" in configuration.DEFAULTS
     value = variant.settings.get(key, LATER.get(key) if known else None)
     if value is None:
