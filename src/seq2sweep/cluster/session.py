@@ -290,7 +290,7 @@ def while_waiting(
         asking = asking or in_thread(ask, "ask")
         wait([asking], timeout=every)
         if asking.done():
-            asked = asked or asking.result()
+            asked = asking.result()
             asking = asking if asked else None
         return asked
 
