@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -321,7 +322,10 @@ def test_a_run_whose_files_are_in_a_bucket_is_exported_and_nothing_of_them_stays
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_mlflow_loads_it_with_its_signature(read_only: Store, tmp_path: Path) -> None:
+def test_mlflow_loads_it_with_its_signature(
+    read_only: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # it puts the model's code there
     place = read_only.experiment.client.get_logged_model(read_only.model_id).artifact_location
     loaded = mlflow.pyfunc.load_model(place)
     table = loaded.predict([{"text": line} for line in LINES], params={"beam": 3, "n_best": 2})
