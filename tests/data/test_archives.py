@@ -321,6 +321,10 @@ def bomb(kind: str, path: Path) -> Text:
         extension = tarfile.XHDTYPE if kind == "pax" else tarfile.GNUTYPE_LONGNAME
         info = entry("x", extension, size=MANY_ZEROS)
         header = gzip.compress(info.tobuf(tarfile.GNU_FORMAT))
+    if kind == "many pax":  # each with a record of its own
+        records = (f"1003 {i:05}={991 * '0'}\n".encode() for i in range(20_000))
+        headers = (entry("x", tarfile.XHDTYPE, len(r)).tobuf() + padded(r) for r in records)
+        return Text(write(path / "a.tar", *headers), "wanted")
     body = zeros(MANY_ZEROS)
     if kind == "entries":  # each of nothing but a header
         header, body = b"", zeros(MANY_ZEROS // 10 // 512, entry("empty").tobuf())
@@ -366,6 +370,7 @@ print(peak(Text(Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)) 
         ("nested", "a decompression bomb"),
         ("entries", "a decompression bomb"),
         ("pax", "a header of 1,000,000,000 bytes"),
+        ("many pax", "a header of 1,049,138 bytes"),
         ("long name", "a header of 1,000,000,000 bytes"),
     ],
 )

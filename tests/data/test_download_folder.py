@@ -138,6 +138,18 @@ def test_a_damaged_receipt_is_an_error_only_where_it_is_needed(tmp_path: Path, t
         receipts.receipt(tmp_path, archive())
 
 
+@pytest.mark.parametrize("noted", [None, 3, {"": 5}, {"": {"lines": "3003"}}, {"": {}}])
+def test_texts_that_somebody_has_edited_are_not_known(tmp_path: Path, noted: object) -> None:
+    fetched = archive()
+    (tmp_path / "x.tgz").write_bytes(CONTENT)
+    fetch(tmp_path, fetched)
+    path = tmp_path / "x.tgz.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"texts": noted}))
+    assert receipts.texts(tmp_path, fetched) == {}
+    receipts.note_texts(tmp_path, fetched, {"": {"lines": 3003}})
+    assert receipts.texts(tmp_path, fetched) == {"": {"lines": 3003}}
+
+
 def test_room_is_looked_for_first(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 import tracemalloc
 from pathlib import Path
@@ -119,6 +121,29 @@ def test_gzip_under_the_name_of_a_text_is_called_so(tmp_path: Path) -> None:
     path = tmp_path / "text.de"
     path.write_bytes(gzip.compress(b"ein Satz\n"))
     assert error_of(path) == f"{path} is gzip: decompress it, or let its name end in .gz"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("xz", lzma.compress(b"ein Satz\n")),
+        ("bzip2", bz2.compress(b"ein Satz\n")),
+        ("zstd", bytes.fromhex("28b52ffd2009490000") + b"ein Satz\n"),
+        ("zip", b"PK\x03\x04\x14\x00\x00\x00\x08\x00\xff"),
+    ],
+)
+def test_another_compression_is_called_by_its_name(
+    tmp_path: Path, kind: str, content: bytes
+) -> None:
+    path = tmp_path / f"text.{kind}"
+    path.write_bytes(content)
+    assert error_of(path) == f"{path} is {kind}, which is not read: decompress it"
+
+
+def test_a_text_that_begins_as_bzip2_does_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"BZh is a word\n")
+    assert list(reading.read_lines(path)) == ["BZh is a word"]
 
 
 @pytest.mark.parametrize(("source", "target"), [(3, 5), (5, 3), (1, 2), (2, 1)])

@@ -23,6 +23,13 @@ from seq2sweep.paths import open_regular
 
 BUFFER = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
+_MAGICS = {
+    GZIP_MAGIC: "gzip",
+    b"PK\3\4": "zip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
 BOMB_BYTES, BOMB_RATIO = 64 << 20, 100
 """Gzip data may decompress to the greater of so many bytes and so many times its own size.
 
@@ -31,7 +38,7 @@ Text shrinks to a third or a quarter; only runs of one character shrink a hundre
 LONGEST_LINE = 16 << 20
 """Bytes of the longest line that is still taken for a sentence."""
 LONGEST_HEADER = 1 << 20
-"""Bytes of a tar header extension (a long name, say) that are read into memory."""
+"""Bytes of the tar header extensions (a long name, say) of an entry that are read into memory."""
 SHOWN_MEMBERS = 5
 TAR = "a tar archive"
 _KINDS = {
@@ -149,6 +156,11 @@ def _decompressed(stream: io.BufferedReader, name: str, size: int) -> io.Buffere
     return _buffered(_Checked(gzip.GzipFile(fileobj=stream), name, most=most))
 
 
+def compression(head: bytes) -> str | None:
+    """What a file that begins so is compressed by; None where that is not known."""
+    return next((kind for magic, kind in _MAGICS.items() if head.startswith(magic)), None)
+
+
 def _looks_like(head: bytes) -> str:
     """What the first bytes of a file belong to."""
     if not head:
@@ -156,10 +168,8 @@ def _looks_like(head: bytes) -> str:
     start = head[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page, perhaps the error page of a server"
-    magics = {GZIP_MAGIC: "gzip", b"PK\3\4": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-    for magic, kind in magics.items():
-        if head.startswith(magic):
-            return kind
+    if kind := compression(head):
+        return kind
     if head[257:262] == b"ustar":
         return TAR
     return "binary data" if b"\0" in head[:512] else "plain text"
@@ -208,13 +218,15 @@ def _entries(stream: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
     Raises tarfile.TarError where it is damaged.
     """
     records: dict[str, str] = {}
+    extended = 0
     while (block := stream.read(tarfile.BLOCKSIZE)) != bytes(tarfile.BLOCKSIZE):
         entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if entry.size < 0:
             raise tarfile.ReadError("negative size")
         if entry.type in _EXTENSIONS:  # it only says more of the next entry
-            if entry.size > LONGEST_HEADER:
-                raise tarfile.ReadError(f"a header of {entry.size:,} bytes")
+            extended += entry.size
+            if extended > LONGEST_HEADER:
+                raise tarfile.ReadError(f"a header of {extended:,} bytes")
             content = stream.read(_padded(entry.size))[: entry.size]
             if len(content) < entry.size:
                 raise tarfile.ReadError("truncated header")
@@ -231,7 +243,7 @@ def _entries(stream: io.BufferedReader) -> Iterator[tarfile.TarInfo]:
         if not (size.isascii() and size.isdigit() and len(size) < 20):
             raise tarfile.ReadError("bad size in a pax header")
         entry.size = int(size)
-        records = {}
+        records, extended = {}, 0
         yield entry
         # An archive that ends in here shows at the header that does not follow.
         left = 0 if entry.type in _KINDS else _padded(entry.size)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from seq2sweep.data import sgml, tables
-from seq2sweep.data.archives import GZIP_MAGIC, LONGEST_LINE, Text, open_text
+from seq2sweep.data.archives import GZIP_MAGIC, LONGEST_LINE, Text, compression, open_text
 from seq2sweep.errors import UserError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -57,6 +57,8 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
+            if number == 1 and (kind := compression(bytes(block[:8]))):
+                raise UserError(f"{name} is {kind}, which is not read: decompress it") from None
             start = block.rfind(b"\n", 0, error.start) + 1
             number += block.count(b"\n", 0, start)
             raise UserError(

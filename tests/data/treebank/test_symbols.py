@@ -109,6 +109,7 @@ def test_the_file_holds_all_of_it() -> None:
     [
         (b"{", "property name"),
         (b"[]", "not of kind trees"),
+        (b"[" * 100_000, "nested too deep"),
         (b'{"kind": "bpe", "labels": ["S"]}', "not of kind trees"),
         (b'{"kind": "trees"}', "labels are not a list"),
         (b'{"kind": "trees", "labels": [1]}', "labels are not a list"),

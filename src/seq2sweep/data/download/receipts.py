@@ -102,13 +102,19 @@ def write_if_new(folder: Path, archive: Archive, found: dict[str, Any]) -> None:
 
 def texts(folder: Path, archive: Archive) -> dict[str, dict[str, Any]]:
     """What `note_texts` recorded of an archive, nothing where there is no receipt."""
-    return dict(_known(folder, archive).get("texts", {}))
+    noted = _known(folder, archive).get("texts")
+    return {
+        member: entry
+        for member, entry in (noted.items() if isinstance(noted, dict) else ())
+        # Somebody may have edited it.
+        if isinstance(entry, dict) and isinstance(entry.get("lines"), int)
+    }
 
 
-def note_texts(folder: Path, archive: Archive, texts: dict[str, dict[str, Any]]) -> None:
+def note_texts(folder: Path, archive: Archive, found: dict[str, dict[str, Any]]) -> None:
     """Record what was read from an archive: by member (or ""), lines and sha256."""
     known = _known(folder, archive)
-    noted = known | {"texts": known.get("texts", {}) | texts}
+    noted = known | {"texts": texts(folder, archive) | found}
     if known and noted != known:  # without, none could be written
         _write(_path(folder, archive), noted)
 

@@ -83,7 +83,10 @@ class Symbols:
     @classmethod
     def load(cls, content: bytes) -> Symbols:
         """Of such a file. Raises ValueError when it is not what `dump` gives."""
-        described = json.loads(content)
+        try:
+            described = json.loads(content)
+        except RecursionError:
+            raise ValueError("nested too deep") from None
         if not isinstance(described, dict) or described.get("kind") != KIND:
             raise ValueError(f"not of kind {KIND}")
         found = []
