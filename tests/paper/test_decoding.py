@@ -26,6 +26,7 @@ from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Hypothesis, Penalty, length_penalty, search, translate
+from seq2sweep.errors import UserError
 from seq2sweep.model.architecture.transformer import DecoderCache, Transformer
 from seq2sweep.model.layers import LEARNED_POSITIONS
 
@@ -320,6 +321,20 @@ def test_a_beam_larger_than_the_vocabulary() -> None:
         )
         assert_same(found[0], expected[:n_best])
     assert len(expected) > 9  # so the last list was cut
+
+
+@pytest.mark.parametrize("said", [0, 2])
+def test_a_model_whose_numbers_are_lost_is_told(said: int) -> None:
+    """From the first step on, or after some pieces."""
+    model = random_model(3, 12, leanings={EOS: -9.0})
+
+    def step(pieces: Tensor, cache: DecoderCache) -> Tensor:
+        logits = Leaning.step(model, pieces, cache)
+        return logits if len(model.asked) <= said else torch.full_like(logits, math.nan)
+
+    model.step = step  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="the model's outputs are NaN"):
+        search(model, torch.tensor([[3, 4, EOS]]), beam=2, alpha=0.6, max_extra_tokens=5)
 
 
 def test_a_vocabulary_of_one_piece() -> None:

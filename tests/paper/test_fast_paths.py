@@ -184,15 +184,18 @@ def test_attention_of_short_sentences_is_that_of_pytorchs_kernel(
 
 
 @pytest.mark.parametrize("count", [1, 8, 40])
-@pytest.mark.parametrize("size", [5, 64, 8 * 64, 20 * 64 + 7])
-def test_the_best_continuations_are_those_of_a_sort(size: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "beam"), [(5, 4), (64, 4), (8 * 64, 4), (20 * 64 + 7, 4), (3 * 64 + 5, 200)]
+)
+def test_the_best_continuations_are_those_of_a_sort(size: int, beam: int, count: int) -> None:
     """From large vocabularies, of which blocks are looked at, and small ones."""
     torch.manual_seed(size)
-    logits = 3 * torch.randn(6, 4, size, dtype=torch.float64)
+    logits = 3 * torch.randn(6, beam, size, dtype=torch.float64)
+    logits[..., -1] += 5  # where no block is
     logits[2, 1, :] = logits[2, 1, 0] - 5  # all the same
     logits[3, :, PAD] += 60  # what is never said still has its share of the probability
-    before = -torch.rand(6, 4, dtype=torch.float64)
-    before[0, 2] = -torch.inf
+    before = -torch.rand(6, beam, dtype=torch.float64)
+    before[0, 2], before[1, -1] = -torch.inf, 0.0
     totals = before[..., None] + logits.log_softmax(dim=-1)
     totals[..., [PAD, BOS]] = -torch.inf
     expected = totals.flatten(1).sort(dim=1, descending=True).values[:, :count]

@@ -17,12 +17,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2sweep.decode.continuations import continuations, extended, to_cpu
 from seq2sweep.decode.grouping import prepare
 from seq2sweep.decode.well_formed import Trees, WellFormed
+from seq2sweep.errors import UserError
 from seq2sweep.hardware import memory_by
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.model.products import laid_out
@@ -34,6 +36,7 @@ Stopping = Literal["exact", "own_length"]
 
 SHARE_TO_LEAVE = 1 / 8
 """Of the sentences in a batch, when so many are done they leave it: that copies all the others."""
+NO_NUMBERS = "the model's outputs are NaN: its training has diverged"
 
 
 @dataclass(frozen=True)
@@ -184,11 +187,8 @@ def _found(engine: Engine, n_best: int, group: Group) -> list[list[Hypothesis]]:
 
 
 def _pad(sentences: Sequence[Sequence[int]]) -> Tensor:
-    width = max(len(sentence) for sentence in sentences)
-    padded = torch.full((len(sentences), width), PAD, dtype=torch.int64)
-    for row, sentence in enumerate(sentences):
-        padded[row, : len(sentence)] = torch.tensor(sentence)
-    return padded
+    rows = [torch.tensor(sentence, dtype=torch.int64) for sentence in sentences]
+    return pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
 @dataclass
@@ -220,7 +220,7 @@ class Sentence:
         ends: whether each ends the sentence; scores: log-probabilities; going: ranks of those that
         survive; hypothesis: makes one of a rank. divisor: by it the log-probability of the best
         open one is divided, which must then beat the worst of `n_best` that are finished; None: not
-        to stop early.
+        to stop early. UserError where nothing has a probability.
         """
         for rank in range(min(beam, len(ends))):
             if ends[rank] and scores[rank] > -np.inf:
@@ -237,6 +237,8 @@ class Sentence:
             )
         )
         if self.done and not self.finished:
+            if not alive:
+                raise UserError(NO_NUMBERS)
             self.finished += map(hypothesis, alive)
         return self.done
 

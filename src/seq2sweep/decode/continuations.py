@@ -71,7 +71,8 @@ def _top(x: Tensor, sums: Tensor, count: int) -> tuple[Tensor, Tensor]:
     starts = chosen // blocks * size + chosen % blocks * BLOCK
     inside = (starts.unsqueeze(-1) + columns[:BLOCK]).flatten(1)
     # What no block has, of each row.
-    rest = (columns[:rows, None] * size + columns[end:]).flatten().expand(len(sums), -1)
+    begins = torch.arange(0, rows * size, size, device=x.device)
+    rest = (begins[:, None] + columns[end:]).flatten().expand(len(sums), -1)
     places = torch.cat((inside, rest), dim=1)
     scores = x.flatten(1).gather(1, places) + sums.gather(1, places // size)
     values, order = scores.topk(count, dim=1)
