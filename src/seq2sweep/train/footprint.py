@@ -34,8 +34,9 @@ class Memory:
     or with cluster.fsdp what is whole at a moment;
     graphs: where passes are CUDA graphs (`train.step.Passes`), what those of them need; casts:
     weights as bf16, with cluster.fsdp those of the projection alone where layers are
-    gathered so; activations: kept for the backward pass; logits: with the loss; other: libraries,
-    kernels and fragments.
+    gathered so; snapshot: the first worker's copy of weights and moments while a checkpoint is
+    written, of a GPU's in other memory; activations: kept for the backward pass; logits: with the
+    loss; other: libraries, kernels and fragments.
     """
 
     weights: float
@@ -43,6 +44,7 @@ class Memory:
     optimizer: float
     exchange: float
     casts: float
+    snapshot: float
     activations: float
     logits: float
     graphs: float
@@ -53,6 +55,7 @@ class Memory:
     def needed(self) -> float:
         """All of it, in bytes."""
         of_model = self.weights + self.gradients + self.optimizer + self.exchange + self.casts
+        of_model += self.snapshot
         return of_model + self.activations + self.logits + self.graphs + self.other
 
 
@@ -89,6 +92,7 @@ def memory(
         gradients=4 * count if share > tokens else held,
         optimizer=config.moments * held,
         exchange=_whole(config, size, count) if sharded else held * copied,
+        snapshot=0.0 if gpu else 4 * (1 + config.moments) * count,
         casts=2 * _cast(config, size, count, sharded) * (precision == "bf16"),
         activations=activations,
         logits=logits,
