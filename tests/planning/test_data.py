@@ -217,8 +217,9 @@ def test_what_download_has_counted_is_not_counted_again(tmp_path: Path) -> None:
 
 def test_a_registry_of_ones_own_says_about_how_many_pairs_it_has(tmp_path: Path) -> None:
     text = (REGISTRY / "multi30k.yaml").read_text("utf-8")
-    (tmp_path / "own.yaml").write_text(text.replace("pairs: 29000", "pairs: 0"), "utf-8")
-    config = config_of("multi30k-en-de", tmp_path, **{"data.folder": str(tmp_path)})
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own.yaml").write_text(text.replace("pairs: 29000", "pairs: 0"), "utf-8")
+    config = config_of("multi30k-en-de", tmp_path / "x", **{"data.folder": str(tmp_path / "own")})
     with pytest.raises(
         UserError, match=r": datasets\.multi30k has 0 as pairs: state about how many"
     ):

@@ -83,6 +83,19 @@ def test_an_old_folder_is_renamed_before_it_is_removed(
     assert final not in removed
 
 
+def test_whole_folder_behind_a_link_is_replaced_where_it_is(tmp_path: Path) -> None:
+    other_disk, link = tmp_path / "disk" / "encoded", tmp_path / "encoded"
+    other_disk.mkdir(parents=True)
+    link.symlink_to(other_disk)
+    for content in ("old", "new"):
+        with atomic.whole_folder(link) as folder:
+            (folder / "x").write_text(content)
+            assert folder.parent == other_disk.parent
+    assert link.readlink() == other_disk
+    assert (other_disk / "x").read_text() == "new"
+    assert sorted(tmp_path.rglob("*")) == [other_disk.parent, other_disk, other_disk / "x", link]
+
+
 @pytest.mark.parametrize("error", [UserError, KeyboardInterrupt])
 def test_whole_folder_leaves_the_old_one_when_the_block_fails(
     tmp_path: Path, error: type[BaseException]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from seq2sweep.config.architectures import ModelConfig
@@ -204,6 +205,9 @@ class Config:
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
         yield from self._problems_of_held_out()
+        if self.data.registered and Path(self.download.folder).is_relative_to(self.data.folder):
+            rule = f"outside of data.folder, {self.data.folder}, which downloads must not change"
+            yield must("download.folder", rule, self.download.folder)
         yield from self._problems_of_trees()
         yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()

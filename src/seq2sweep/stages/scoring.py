@@ -56,7 +56,7 @@ def score_model(
     translator = Translator(model, project_files.VOCABULARY, config.evaluate)
     found, wanted = len(translator.steps), config.evaluate.average_checkpoints
     if found < wanted and not config.evaluate.checkpoint_steps:
-        console.say(f"only {found} checkpoints were kept: those are averaged")
+        console.say(f"only {found} checkpoints can be averaged, of {wanted}")
     data = Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
     lineage = stage.lineage(config, header, model=model)
     made_by = "evaluate" if model == project_files.MODEL else model.name

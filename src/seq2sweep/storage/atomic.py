@@ -62,9 +62,10 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
     """A temporary folder beside `folder` that takes its place when the block ends well.
 
     A block that raises leaves nothing. What a killed process leaves is hidden, `.*.partial`, and
-    goes with the next call.
+    goes with the next call. Of a link, as to a larger disk, the folder that it names is replaced.
     parents: make the folder above if it is missing.
     """
+    folder = folder.resolve() if folder.is_symlink() else folder
     partial, old = (folder.with_name(f".{folder.name}{part}.partial") for part in ("", ".old"))
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
