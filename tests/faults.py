@@ -95,7 +95,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("(norm / clip_norm).clamp(min=1.0)", "norm / clip_norm"),
             ("optimizer.grad_scale = (norm", "optimizer.no_scale = (norm"),
         ],
-        f"{PACKAGE}/train/checkpointing.py": [
+        f"{PACKAGE}/train/metrics.py": [
             ("bool(self.stalls) or not fell", "not fell"),
             ("if fell:\n", "if lowest is None:\n"),
         ],

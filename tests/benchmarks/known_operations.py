@@ -20,6 +20,7 @@ from benchmarks.count import VOCABULARY, Counter, Counts, count
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.train import checkpointing, loop
+from seq2sweep.train.metrics import Progress
 
 GPU = torch.device("cuda", 0)
 
@@ -76,7 +77,7 @@ def checkpoint() -> None:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    checkpointing.capture(model, optimizer, checkpointing.Progress(), {})
+    checkpointing.capture(model, optimizer, Progress(), {})
 
 
 def sizes() -> None:

@@ -8,13 +8,14 @@ import torch
 
 from seq2sweep.runs.layout import checkpoints, is_regular
 from seq2sweep.train import checkpointing
+from seq2sweep.train.metrics import Progress
 
 
 def save(place: Path, step: int, loss: float | None = None, **identity: str) -> Path:
     """Write a whole one of a model of two numbers; its folder is made."""
     place.parent.mkdir(parents=True, exist_ok=True)
     model = torch.nn.Linear(1, 1)
-    progress = checkpointing.Progress(step)
+    progress = Progress(step)
     if loss is not None:
         progress.newest["valid_loss"], progress.validated = loss, step
     checkpointing.capture(model, torch.optim.SGD(model.parameters()), progress, identity).write(

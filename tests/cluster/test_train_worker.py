@@ -22,8 +22,9 @@ from seq2sweep.runs import event_writer, journal, watchdog
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.train import checkpointing
-from seq2sweep.train.checkpointing import Progress, Snapshot
+from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Event
+from seq2sweep.train.metrics import Progress
 from tests.cluster.checkpoints import save
 from tests.conftest import Corpus
 

@@ -26,9 +26,10 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import paper_rule
-from seq2sweep.train import checkpointing, loop
+from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged
 from seq2sweep.train.loop import train
+from seq2sweep.train.metrics import Progress
 
 from ..conftest import Corpus, write_encoded
 from ..processes import run_together
@@ -318,9 +319,7 @@ def test_a_checkpoint_of_another_version_is_refused(
     run(config, tiny_corpus.encoded, tmp_path)
     folder = tmp_path / "step-4"
     content = json.loads((folder / "state.json").read_text())
-    assert content["progress"].keys() == {
-        f.name for f in dataclasses.fields(checkpointing.Progress)
-    }
+    assert content["progress"].keys() == {f.name for f in dataclasses.fields(Progress)}
     if change == "lacks":
         del content["progress"]["padded_flops"]
     else:

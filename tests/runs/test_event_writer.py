@@ -21,13 +21,12 @@ from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Finished, Interrupted
+from seq2sweep.train.metrics import Progress
 
 
 def snapshot() -> checkpointing.Snapshot:
     model = torch.nn.Linear(1, 1)
-    return checkpointing.capture(
-        model, torch.optim.SGD(model.parameters()), checkpointing.Progress(), {}
-    )
+    return checkpointing.capture(model, torch.optim.SGD(model.parameters()), Progress(), {})
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
@@ -44,7 +43,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
 
     def capture() -> Snapshot:
         order.append("captured")
-        return checkpointing.capture(model, optimizer, checkpointing.Progress(), {})
+        return checkpointing.capture(model, optimizer, Progress(), {})
 
     first, second = checkpoint_name(4), checkpoint_name(8)
     with EventWriter(Slow(tmp_path)) as writer:

@@ -38,6 +38,7 @@ from seq2sweep.runs.layout import (
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
+from seq2sweep.train.metrics import Progress
 
 from ..cluster.checkpoints import whole_checkpoints
 from ..conftest import Corpus
@@ -54,7 +55,7 @@ def rule(newest: int, best: int = 0, every: int = 0, named: Collection[int] = ()
 
 def save(place: Path, step: int, loss: float | None = None) -> Path:
     """A checkpoint of hardly any weights; loss: of a validation at its step."""
-    progress = checkpointing.Progress(step, newest={"valid_loss": 0.5}, validated=step - 1)
+    progress = Progress(step, newest={"valid_loss": 0.5}, validated=step - 1)
     if loss is not None:
         progress.newest["valid_loss"], progress.validated = loss, step
     checkpointing.capture(MODEL, OPTIMIZER, progress, {}).write(place)

@@ -19,6 +19,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.stages import stage
 from seq2sweep.stages import training as train_stage
 from seq2sweep.train import checkpointing
+from seq2sweep.train.metrics import Progress
 from tests.conftest import Corpus, write_encoded
 
 SIZED = {"kind": "sized", "step": 0, "tokens_per_pass": 150, "fitting_tokens": 150}
@@ -71,7 +72,7 @@ def test_the_last_losses_are_those_of_the_weights_that_are_exported(tmp_path: Pa
     """And none of the journal's, which may have told of weights that were lost."""
     told = {"loss": 2.5, "perplexity": 7.0, "valid_loss": 1.5, "valid_perplexity": math.inf}
     model = torch.nn.Linear(1, 1)
-    progress = checkpointing.Progress(8, newest=told)
+    progress = Progress(8, newest=told)
     kept = checkpointing.capture(model, torch.optim.SGD(model.parameters()), progress, {})
     kept.write(tmp_path / "step-00000008")
     found = train_stage.last_losses(tmp_path / "step-00000008")

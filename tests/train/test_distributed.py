@@ -21,6 +21,7 @@ from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
 from seq2sweep.train import checkpointing
 from seq2sweep.train.distributed import give_back, same_on_all, shard, whole
+from seq2sweep.train.metrics import Progress
 from seq2sweep.train.optimizers import Schedule, make
 from seq2sweep.train.step import accumulate, apply
 from tests.processes import run_together
@@ -123,7 +124,7 @@ def work(rank: int, folder: Path, config: Config) -> None:
     with torch.no_grad():  # what is computed with are the new weights
         torch.testing.assert_close(model.eval()(words, words), plain.eval()(words, words))
     # While weights are whole, their moments cannot be told: not to be saved without a word.
-    progress = checkpointing.Progress()
+    progress = Progress()
     with pytest.raises(RuntimeError, match="not those that the optimizer trains"):
         checkpointing.capture(model, schedule.optimizer, progress, {})
     give_back(model)

@@ -19,10 +19,13 @@ from safetensors.torch import load_file
 from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.config import Config
+from seq2sweep.data.batching import plan_epoch
+from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.model.building import build
 from seq2sweep.runs import journal
-from seq2sweep.train import checkpointing, loop
+from seq2sweep.train import checkpointing, loop, optimizers
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, Logged, Validated
 from seq2sweep.train.loop import train
 
@@ -105,6 +108,45 @@ def test_it_learns(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> 
     uniform = math.log(tiny_corpus.size)
     assert losses[-1] < 0.6 * uniform
     assert losses[-1] < losses[0]
+
+
+def test_it_says_that_it_is_alive_after_each_update_and_batch_of_a_validation(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    """Else a long validation would be taken for a hang."""
+    valid = Bitext.open(tiny_corpus.encoded, "valid")
+    sides = valid.source_lengths, valid.target_lengths
+    batches = len(plan_epoch(*sides, tokens_per_update=300, seed=0, epoch=0))
+    assert batches > 1
+    calls = itertools.count()
+    config = configuration.with_changes(tiny_config, {"train.steps": 10})  # 3 validations
+    run(config, tiny_corpus, tmp_path, alive=lambda: next(calls))
+    assert next(calls) == 10 + 3 * batches
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_resumed_training_needs_the_files_of_its_checkpoint_no_more(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    """They may be removed, which a network file system puts off while one is mapped."""
+    run(tiny_config, tiny_corpus, tmp_path)
+    model = build(tiny_config.model, tiny_corpus.size)
+    optimizer = optimizers.make(model, tiny_config).optimizer
+    state = json.loads((tmp_path / "step-4" / "state.json").read_text())
+    checkpointing.load(tmp_path / "step-4", model, optimizer, state["identity"])
+    assert any(len(moments) > 1 for moments in optimizer.state.values())
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_manifest_that_is_cut_is_named(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, size: int
+) -> None:
+    run(tiny_config, tiny_corpus, tmp_path)
+    manifest = tmp_path / "step-4" / "manifest.json"
+    os.truncate(manifest, size)
+    with pytest.raises(checkpointing.CheckpointError, match=r"manifest\.json is truncated"):
+        checkpointing.verify(manifest.parent)
 
 
 def test_damaged_checkpoint_is_refused_by_name(

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.train import loop, optimizers, step
-from seq2sweep.train.checkpointing import Progress
 from seq2sweep.train.events import Finished, Logged, Validated
+from seq2sweep.train.metrics import Progress
 
 from ..conftest import Corpus
 from .test_loop import run

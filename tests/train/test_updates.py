@@ -23,8 +23,8 @@ from seq2sweep.model import varlen_attention
 from seq2sweep.model.attention import pads_nothing
 from seq2sweep.train import loop
 from seq2sweep.train import updates as updates_module
-from seq2sweep.train.checkpointing import Progress
 from seq2sweep.train.events import CheckpointDue
+from seq2sweep.train.metrics import Progress
 from seq2sweep.train.step import Staged
 from seq2sweep.train.updates import CAPACITIES, Update, ahead, capacity, filled, updates
 

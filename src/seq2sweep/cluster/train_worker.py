@@ -77,7 +77,6 @@ def train_worker(settings: dict[str, Any]) -> None:
             writer.write(sized)
 
         def should_stop() -> bool:
-            watchdog.feed()
             if writer is not None:
                 writer.check()
             return _node_goes_away() or (writer is not None and store.stop_requested())
@@ -90,6 +89,7 @@ def train_worker(settings: dict[str, Any]) -> None:
             device=device,
             resume=resume,
             stop=should_stop,
+            alive=watchdog.feed,
             until=settings["until"],
         ):
             if isinstance(event, CheckpointDue):

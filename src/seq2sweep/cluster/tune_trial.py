@@ -123,7 +123,6 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
             writer.write(sized)
 
         def should_stop() -> bool:
-            watchdog.feed()
             writer.check()
             return sweep.stop_requested()
 
@@ -141,6 +140,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
             device=device,
             resume=resume,
             stop=should_stop,
+            alive=watchdog.feed,
         ):
             writer.write(event)
             if isinstance(event, Validated):

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
 from seq2sweep.storage.atomic import sha256, whole_folder
 from seq2sweep.train.distributed import like, whole
+from seq2sweep.train.metrics import Progress, Window
 
 FORMAT = 1
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json"]
@@ -35,73 +35,6 @@ MANIFEST = "manifest.json"
 
 class CheckpointError(Exception):
     """A checkpoint is incomplete or damaged, or weights are of another model; it says which."""
-
-
-@dataclass
-class Window:
-    """Sums since the last console line, as `window.OpenWindow` keeps them.
-
-    sums: of each worker. flops_before: the run's total when the window was opened.
-    """
-
-    sums: list[list[float]] = field(default_factory=list)
-    updates: int = 0
-    seconds: float = 0.0
-    flops_before: float = 0.0
-
-
-@dataclass
-class Progress:
-    """Where training stands: `epoch` and `update` name the next update's place in the data.
-
-    Totals count from the very first step, over all resumed parts, each with its own workers.
-    `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
-    last. `newest` is the last value of each metric of the curves, those of a validation from step
-    `validated`. `stalls` counts validations from the first one on whose loss was not below
-    `lowest_valid_loss`. `flops` are those of the real tokens; `padded_flops` count what was
-    computed, padding and all. `train_seconds` is time spent on updates, `device_seconds` the same
-    summed over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
-    `peak_flops` is what the devices could have done in that time at their peak,
-    `paper_rule_flops` what they did by the paper's rule. None: unknown of some part.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    update: int = 0
-    skipped_updates: int = 0
-    skipped_in_a_row: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    flops: float = 0.0
-    padded_flops: float = 0.0
-    peak_flops: float | None = 0.0
-    paper_rule_flops: float | None = 0.0
-    train_seconds: float = 0.0
-    device_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    energy_joules: float | None = 0.0
-    newest: dict[str, float] = field(default_factory=dict)
-    validated: int = 0
-    lowest_valid_loss: float | None = None
-    stalls: int = 0
-    window: Window = field(default_factory=Window)
-
-    def add_validation(self, metrics: dict[str, float]) -> None:
-        """Take in the metrics of a validation at this very step."""
-        self.newest.update(metrics)
-        self.validated = self.step
-        loss, lowest = metrics["valid_loss"], self.lowest_valid_loss
-        fell = math.isfinite(loss) and (lowest is None or loss < lowest)
-        # Once it has stalled every validation counts.
-        self.stalls += bool(self.stalls) or not fell
-        if fell:
-            self.lowest_valid_loss = loss
-
-    @property
-    def valid_loss(self) -> float | None:
-        """Of a validation at this very step; None if there was none, or it is not finite."""
-        loss = self.newest.get("valid_loss", math.nan)
-        return loss if self.validated == self.step and math.isfinite(loss) else None
 
 
 def load_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -143,9 +76,9 @@ class Snapshot:
         with whole_folder(folder, parents=False) as beside:
             _save_tensors(self.model, beside / "model.safetensors")
             _save_tensors(self.optimizer, beside / "optimizer.safetensors")
-            _write_json(beside / "state.json", self.state)
-            sums = {name: sha256(beside / name) for name in FILES}
-            _write_json(beside / MANIFEST, {"format": FORMAT, "sha256": sums})
+            (beside / "state.json").write_text(_as_json(self.state), encoding="utf-8")
+            manifest = _manifest({name: sha256(beside / name) for name in FILES})
+            (beside / MANIFEST).write_text(manifest, encoding="utf-8")
 
 
 def capture(
@@ -209,27 +142,24 @@ def verify(folder: Path) -> None:
     OSError, when the storage does not let it be read, says nothing of the checkpoint.
     """
     try:
-        content = (folder / MANIFEST).read_bytes().decode()
-        manifest = json.loads(content)
-        sums = manifest["sha256"]
-        # The manifest has no sum of its own, but there is only one way to write it.
-        whole = content == _as_json(manifest) and manifest == {"format": FORMAT, "sha256": sums}
+        manifest = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{folder} has no manifest") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder} has no readable manifest ({error})") from None
-    if not whole or sorted(sums) != FILES:
+    if len(manifest) != len(_manifest(dict.fromkeys(FILES, 64 * "0"))):
         raise CheckpointError(f"{folder / MANIFEST} is truncated or was changed")
+    sums = {}
     for name in FILES:
-        path = folder / name
         try:
-            found = sha256(path)
+            sums[name] = sha256(folder / name)
         except FileNotFoundError:
             raise CheckpointError(f"{folder} lacks {name}") from None
-        if found != sums[name]:
+        if sums[name].encode() not in manifest:
             raise CheckpointError(
-                f"{path} differs from its manifest: it is truncated or was changed"
+                f"{folder / name} differs from its manifest: it is truncated or was changed"
             )
+    # The manifest has no sum of its own, but there is only one way to write it.
+    if manifest != _manifest(sums).encode():
+        raise CheckpointError(f"{folder / MANIFEST} is truncated or was changed")
 
 
 def load(
@@ -244,7 +174,7 @@ def load(
     run than `identity` says.
     """
     verify(folder)
-    state, progress = _read_state(folder)
+    state, progress = parse_state((folder / "state.json").read_bytes(), folder)
     found = differences(state["identity"], identity)
     if found:
         raise UserError(f"{folder} is of another run: {'; '.join(found)}")
@@ -259,12 +189,8 @@ def read_progress(folder: Path) -> Progress:
     Raises CheckpointError when state.json is damaged, UserError when another version of this
     program wrote it, OSError when the storage does not let it be read.
     """
-    return _read_state(folder)[1]
-
-
-def _read_state(folder: Path) -> tuple[dict[str, Any], Progress]:
     try:
-        return parse_state((folder / "state.json").read_bytes(), folder)
+        return parse_state((folder / "state.json").read_bytes(), folder)[1]
     except FileNotFoundError:
         raise CheckpointError(f"{folder} lacks state.json") from None
 
@@ -319,8 +245,11 @@ def _load_optimizer(
     state = optimizer.state_dict()
     state["state"] = {
         index: {
-            # Adam's count of steps is one number, and never shared out.
-            moment: like(value, parameter) if value.shape == parameter.shape else value
+            # A copy, as these are the file itself, which may be removed. Adam's count of steps is
+            # one number, and never shared out.
+            moment: (like(value, parameter) if value.shape == parameter.shape else value).to(
+                parameter.device, copy=True
+            )
             for moment, value in by_parameter.get(name, {}).items()
         }
         for index, (name, parameter) in enumerate(model.named_parameters())
@@ -328,8 +257,8 @@ def _load_optimizer(
     optimizer.load_state_dict(state)
 
 
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(_as_json(value), encoding="utf-8")
+def _manifest(sums: dict[str, str]) -> str:
+    return _as_json({"format": FORMAT, "sha256": sums})
 
 
 def _as_json(value: Any) -> str:

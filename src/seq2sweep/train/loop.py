@@ -37,7 +37,7 @@ from seq2sweep.train.events import (
     Validated,
 )
 from seq2sweep.train.loss import perplexity
-from seq2sweep.train.metrics import Meter, OpenWindow
+from seq2sweep.train.metrics import Meter, OpenWindow, Progress, Window
 from seq2sweep.train.step import (
     Passes,
     accumulate,
@@ -61,18 +61,20 @@ def train(
     device: torch.device,
     resume: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
+    alive: Callable[[], object] = lambda: None,
     until: int | None = None,
 ) -> Iterator[Event]:
     """Train on the encoded bitext to `train.steps`, from the start or a checkpoint folder.
 
     stop: asked after every update; when it says so on any worker, all of them end with an
     Interrupted, at most an update later.
+    alive: called after every update, and after every batch of a validation.
     until: a step with a checkpoint, which is then the last event; the same for all workers.
 
     Uses the initialised torch.distributed process group when world_size > 1. Raises
     CheckpointError when the checkpoint is damaged, UserError when it is of another run.
     """
-    return _Training(config, encoded, rank, world_size, device, resume, stop, until).events()
+    return _Training(config, encoded, rank, world_size, device, resume, stop, alive, until).events()
 
 
 class _Training:
@@ -85,6 +87,7 @@ class _Training:
         device: torch.device,
         resume: Path | None,
         stop: Callable[[], bool],
+        alive: Callable[[], object],
         until: int | None,
     ) -> None:
         self.config, self.settings = config, config.train
@@ -107,7 +110,7 @@ class _Training:
         )
         self.schedule = optimizers.make(self.model, config)
         self.optimizer = self.schedule.optimizer
-        self.progress = checkpointing.Progress()
+        self.progress = Progress()
         if resume is not None:
             self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
         self.passes = self._passes()
@@ -126,7 +129,7 @@ class _Training:
             self.progress, device, self.precision, world_size, self.settings.pass_tokens
         )
         self.any_says = Agreement(world_size)
-        self.stop = stop
+        self.stop, self.alive = stop, alive
         self.until = until
 
     def _passes(self) -> Passes | None:
@@ -162,6 +165,7 @@ class _Training:
         for update in updates(self.config, self.bitext, progress, *world):
             window.add(self._update(update))
             progress.step += 1
+            self.alive()
             if self.device.type == "cpu":  # on a GPU, looking means waiting for it
                 self._look_at_numbers()
             progress.epoch, progress.update = update.after
@@ -180,7 +184,7 @@ class _Training:
             window.seconds += seconds
             if log:
                 yield Logged(progress.step, self._curves(window))
-                progress.window = checkpointing.Window(flops_before=progress.flops)
+                progress.window = Window(flops_before=progress.flops)
                 window = OpenWindow(self.device, progress, self.rank, self.world_size)
             if validate:
                 metrics = self._validate()
@@ -327,6 +331,7 @@ class _Training:
                 device=self.device,
                 rank=self.rank,
                 world_size=self.world_size,
+                after_batch=self.alive,
             )
         sums = torch.tensor([likelihood, pieces], dtype=torch.float64, device=self.device)
         add_up(sums, self.world_size)

@@ -4,13 +4,80 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from seq2sweep import hardware
-from seq2sweep.train import checkpointing
 from seq2sweep.train.distributed import add_up, all_gather
+
+
+@dataclass
+class Window:
+    """Sums since the last console line, as `OpenWindow` keeps them.
+
+    sums: of each worker. flops_before: the run's total when the window was opened.
+    """
+
+    sums: list[list[float]] = field(default_factory=list)
+    updates: int = 0
+    seconds: float = 0.0
+    flops_before: float = 0.0
+
+
+@dataclass
+class Progress:
+    """Where training stands: `epoch` and `update` name the next update's place in the data.
+
+    Totals count from the very first step, over all resumed parts, each with its own workers.
+    `skipped_updates` had no finite gradient and changed nothing; `skipped_in_a_row` of them came
+    last. `newest` is the last value of each metric of the curves, those of a validation from step
+    `validated`. `stalls` counts validations from the first one on whose loss was not below
+    `lowest_valid_loss`. `flops` are those of the real tokens; `padded_flops` count what was
+    computed, padding and all. `train_seconds` is time spent on updates, `device_seconds` the same
+    summed over workers; `wall_seconds` and `energy_joules` have validation and checkpoints in them.
+    `peak_flops` is what the devices could have done in that time at their peak,
+    `paper_rule_flops` what they did by the paper's rule. None: unknown of some part.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    update: int = 0
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    flops: float = 0.0
+    padded_flops: float = 0.0
+    peak_flops: float | None = 0.0
+    paper_rule_flops: float | None = 0.0
+    train_seconds: float = 0.0
+    device_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    energy_joules: float | None = 0.0
+    newest: dict[str, float] = field(default_factory=dict)
+    validated: int = 0
+    lowest_valid_loss: float | None = None
+    stalls: int = 0
+    window: Window = field(default_factory=Window)
+
+    def add_validation(self, metrics: dict[str, float]) -> None:
+        """Take in the metrics of a validation at this very step."""
+        self.newest.update(metrics)
+        self.validated = self.step
+        loss, lowest = metrics["valid_loss"], self.lowest_valid_loss
+        fell = math.isfinite(loss) and (lowest is None or loss < lowest)
+        # Once it has stalled every validation counts.
+        self.stalls += bool(self.stalls) or not fell
+        if fell:
+            self.lowest_valid_loss = loss
+
+    @property
+    def valid_loss(self) -> float | None:
+        """Of a validation at this very step; None if there was none, or it is not finite."""
+        loss = self.newest.get("valid_loss", math.nan)
+        return loss if self.validated == self.step and math.isfinite(loss) else None
 
 
 class OpenWindow:
@@ -24,7 +91,7 @@ class OpenWindow:
     """
 
     def __init__(
-        self, device: torch.device, progress: checkpointing.Progress, rank: int, world_size: int
+        self, device: torch.device, progress: Progress, rank: int, world_size: int
     ) -> None:
         before = progress.window
         self.flops_before = before.flops_before
@@ -44,7 +111,7 @@ class OpenWindow:
         self.sums += update
         self.updates += 1
 
-    def state(self, world_size: int) -> checkpointing.Window:
+    def state(self, world_size: int) -> Window:
         """What a checkpoint keeps of it; every worker must call this."""
         every = [torch.zeros_like(self.sums) for _ in range(world_size)]
         if world_size > 1:
@@ -52,7 +119,7 @@ class OpenWindow:
         else:
             every = [self.sums]
         sums = [worker.tolist() for worker in every]
-        return checkpointing.Window(sums, self.updates, self.seconds, self.flops_before)
+        return Window(sums, self.updates, self.seconds, self.flops_before)
 
     def synchronise(self) -> None:
         """Wait for a GPU's queue, so that the clock tells the truth."""
@@ -69,7 +136,7 @@ class Meter:
 
     def __init__(
         self,
-        progress: checkpointing.Progress,
+        progress: Progress,
         device: torch.device,
         precision: hardware.Precision,
         world_size: int,

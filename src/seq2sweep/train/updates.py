@@ -17,7 +17,7 @@ from seq2sweep.data.vocabulary import EOS, PAD
 from seq2sweep.model import components
 from seq2sweep.model.attention import pads_nothing
 from seq2sweep.model.flops import training_flops
-from seq2sweep.train.checkpointing import Progress
+from seq2sweep.train.metrics import Progress
 from seq2sweep.train.step import Staged, choose_precision
 
 CAPACITIES = 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -22,10 +23,12 @@ def negative_log_likelihood(
     device: torch.device,
     rank: int = 0,
     world_size: int = 1,
+    after_batch: Callable[[], object] = lambda: None,
 ) -> tuple[float, int]:
     """Sum in nats over the target pieces of this worker's share of a bitext, and their number.
 
-    Without dropout and smoothing; EOS counts as a piece, as in training.
+    Without dropout and smoothing; EOS counts as a piece, as in training. after_batch: called after
+    each batch.
     """
     model.eval()
     plan = plan_epoch(
@@ -47,5 +50,6 @@ def negative_log_likelihood(
         if update < len(plan):
             total += likelihood
             pieces += int(bitext.target_lengths[ids].sum())
+        after_batch()
     give_back(model)
     return float(total), pieces
