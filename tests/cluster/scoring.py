@@ -9,6 +9,7 @@ from typing import Any
 
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import UserError
 
 
@@ -28,6 +29,11 @@ def score(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
 def refuse(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
     """What scoring does when the user has something to mend."""
     raise UserError("data/clean/valid.source.txt is missing")
+
+
+def diverged(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:
+    """What scoring does of a model whose outputs are NaN."""
+    raise UserError(NO_NUMBERS)
 
 
 def crash(config: Config, checkpoint: Path, encoded: Path) -> dict[str, Any]:

@@ -17,13 +17,18 @@ from typing import Any
 import psutil
 import pytest
 import ray
+from ray import tune
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster.tune_runner import run_sweep
+from seq2sweep.cluster import session
+from seq2sweep.cluster.tune_runner import _Sweep, run_sweep
+from seq2sweep.cluster.tune_scheduler import TuneHooks
 from seq2sweep.config import Config
+from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
-from seq2sweep.sweep.trial_record import TrialResult
+from seq2sweep.runs.run_store import RunStore
+from seq2sweep.sweep.trial_record import TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, variants
 from tests.cluster import scoring
 from tests.conftest import Corpus
@@ -287,6 +292,33 @@ def test_a_trial_goes_on_from_its_newest_sound_checkpoint(
     assert [f["step"] for e, _, f in listener.heard if e == "result"] == [4, 8, 12]
 
 
+def test_trials_know_of_the_cluster_that_their_driver_has_joined(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may work there: those of several workers wait for room, in a process of Ray's."""
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(session, "nodes", lambda: [session.Node(8, 0)])
+    monkeypatch.setattr(tune, "with_parameters", lambda work, trials: given.extend(trials))
+    monkeypatch.setattr(tune, "with_resources", lambda *given: None)
+    monkeypatch.setattr(tune, "Tuner", lambda *given, **more: None)
+    store = RunStore(tmp_path)
+    records = [
+        TrialRecord.open(variant, store.child(variant.slug), "", "", False)
+        for variant in variants(config)[0]
+    ]
+    made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil(), lambda *said: None)
+    for address in (None, "10.0.0.1:6379"):
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        if address is not None:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        given.clear()
+        made._tuner(TuneHooks(records, store, made.on_trial), tmp_path)
+        assert len(given) == len(records)
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)  # as of Ray's workers
+        configs = [configuration.from_dict(each["config"]) for each in given]
+        assert {each.cluster.running_address for each in configs} == {address}
+
+
 def test_what_scoring_raises_is_raised(
     cluster: None,
     config: Config,
@@ -300,7 +332,10 @@ def test_what_scoring_raises_is_raised(
     with pytest.raises(OperationalError, match=r"^base: no space left in .*`dvc repro` again to"):
         sweep(alone, tiny_corpus, project, scoring.no_room)
     capsys.readouterr()
-    # A bug in scoring costs that score, not the sweep.
+    # A model that has diverged, or a bug in scoring, costs that score, not the sweep.
+    [result], _ = sweep(alone, tiny_corpus, project, scoring.diverged)
+    assert (result.status, result.cause) == ("finished", f"not scored: UserError: {NO_NUMBERS}")
+    capsys.readouterr()
     [result], listener = sweep(alone, tiny_corpus, project, scoring.crash)
     log = result.journal.with_name("scoring.failure.log")
     assert capsys.readouterr().out.splitlines() == [

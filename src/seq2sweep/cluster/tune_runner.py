@@ -14,7 +14,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_
 from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig, is_address
+from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import Ending, RunStore
@@ -188,7 +189,7 @@ class _Sweep:
 
         def at_work() -> bool:
             left = sum(not record.status for record in self.records)
-            if left and not hooks.running:
+            if left and not hooks.running and not self._scores_are_made():
                 return False
             console.doing(f"training, {left} of {len(self.records)} trials to go")
             return True
@@ -207,8 +208,9 @@ class _Sweep:
         def follow() -> None:
             watch()
             hooks.catch_up()
-            # Those that are left all train: what others leave free is for scores.
-            if all(record.started for record in self.records):
+            # Those that are left all train: what others leave free is for scores. Trials of several
+            # workers, which leave in between, would not get it back.
+            if sweep.workers_per_trial == 1 and all(record.started for record in self.records):
                 for record in self.records:
                     self._begin_to_score(record)
 
@@ -253,9 +255,16 @@ class _Sweep:
             "sharers": _sharers(sweep, session.nodes()),
             "rungs": self.rungs.steps if self.rungs else [],
         }
+        # Workers have no RAY_ADDRESS, and must know as well whether others may use the cluster.
+        address = self.config.cluster.running_address
         trials = [
             {
-                "config": configuration.to_dict(record.variant.config),
+                "config": configuration.to_dict(
+                    replace(
+                        record.variant.config,
+                        cluster=replace(record.variant.config.cluster, address=address),
+                    )
+                ),
                 "location": record.store.location,
                 **common,
             }
@@ -291,6 +300,11 @@ class _Sweep:
             ),
         )
 
+    def _scores_are_made(self) -> bool:
+        """Whether scores have the room that a trial, which begins again, waits for."""
+        asked = list(self.scoring)
+        return bool(asked and ray.wait(asked, num_returns=len(asked), timeout=0)[1])
+
     def score_all(self) -> None:
         """Have the scores of each newest checkpoint."""
         for record in self.records:
@@ -298,10 +312,21 @@ class _Sweep:
         with tqdm(total=len(self.scoring), **console.bar("score", "trials")) as bar:
             while self.scoring:
                 session.require_alive()
-                console.doing(f"scoring, {len(self.scoring)} trials to go")
+                console.doing(self._score_all_waits_for())
                 for scored in ray.wait(list(self.scoring), timeout=1.0)[0]:
                     self._take_scores(self.scoring.pop(scored), scored)
                     bar.update()
+
+    def _score_all_waits_for(self) -> str:
+        ray_internals.remove_orphans()  # of trials that were killed: nobody else looks any more
+        cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
+        machines = session.nodes()
+        if session.places(machines, cpus, gpus):
+            return f"scoring, {len(self.scoring)} trials to go"
+        return (
+            f"waiting for resources for a score: {cpus:g} CPUs and {gpus:g} GPUs; the cluster is "
+            f"{session.describe(machines)}"
+        )
 
     def _begin_to_score(self, record: TrialRecord) -> None:
         """Score a trial that has ended in a Ray task; what was scored so before is read."""
@@ -329,7 +354,8 @@ class _Sweep:
             record.keep_scores(dict(ray.get(scored)))
         except ray.exceptions.RayError as error:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-            if isinstance(cause, UserError):
+            # What is to be mended is so for all trials, but for training that has diverged.
+            if isinstance(cause, UserError) and str(cause) != NO_NUMBERS:
                 raise cause from None
             if (full := no_room(cause, record.store)) is not None:
                 raise OperationalError(f"{record.variant.name}: {full}; {AGAIN}") from None
