@@ -57,7 +57,7 @@ from seq2sweep.sweep import contest
 from seq2sweep.sweep.console_lines import outline, say_choice, say_end, say_round
 from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.search import Proposal, search
-from seq2sweep.sweep.trial_record import OnTrial, TrialResult
+from seq2sweep.sweep.trial_record import RESULT_NAME, OnTrial, TrialResult
 from seq2sweep.sweep.variants import (
     Variant,
     as_scored,
@@ -331,7 +331,11 @@ def train(
             )
             if (lost := entrants[0].refused) is not None:
                 # All others are compared with it.
-                raise OperationalError(f"{entrants[0].name}: {lost.cause}; nothing to compare with")
+                folder = entrants[0].tries[0].journal.parent.parent
+                raise OperationalError(
+                    f"{entrants[0].name}: {lost.cause}; nothing to compare with. Remove "
+                    f"{RESULT_NAME} from the folders of its tries in {folder} to try again"
+                )
             return results, [], entrants
         say = functools.partial(say_round, config)
         return *search(config, data, run_final, on_trial=recorder.hear, on_round=say), []

@@ -201,6 +201,18 @@ def test_a_try_without_a_perplexity_is_never_the_best(odd: float | None, data: B
     assert {result.variant.variant for result in results} == {"base", "recurrent"}
 
 
+def test_without_a_try_of_the_base_nothing_else_is_trained(data: Bitext) -> None:
+    calls: list[list[str]] = []
+    run = run_by(lambda variant: None if variant.name.startswith("base") else 7.0, calls)
+    results, entrants = contest.compare(
+        asked(), data, run, on_trial=lambda *said: None, on_choice=lambda entrants: None
+    )
+    assert results == []
+    assert len(calls) == 1
+    assert [one.best for one in entrants] == [None, 0.25, 0.25]
+    assert entrants[0].refused is not None
+
+
 def test_a_try_that_failed_is_never_the_best_however_low_its_perplexity_was(data: Bitext) -> None:
     """It did not train for as long as the others."""
     run = run_by(

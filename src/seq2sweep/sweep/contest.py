@@ -38,7 +38,8 @@ OnChoice = Callable[[Sequence[Entrant]], None]
 def compare(
     config: Config, data: Bitext, run: Run, *, on_trial: OnTrial, on_choice: OnChoice
 ) -> tuple[list[TrialResult], list[Entrant]]:
-    """Try learning rates, then train; gives the trainings that are compared, base's first.
+    """Try learning rates, then train; gives the trainings that are compared, base's first, or none
+    where none of base's tries has a perplexity.
 
     data: the training split. run, on_trial: as of `seq2sweep.sweep.search.search`. on_choice:
     called with the architectures when their learning rates are chosen.
@@ -49,6 +50,8 @@ def compare(
     entrants = [_entrant(name, made, results, base) for name, made in tries.items()]
     on_choice(entrants)
     rates = {one.name: one.best for one in entrants if one.best is not None}
+    if entrants[0].name not in rates:
+        return [], entrants  # there is nothing to compare with
     wanted = entries(base, data, rates)
     chosen = _trials({name: made for name, made in wanted.items() if name in rates})
     # Without the tries: one of them may have the same fingerprint.
