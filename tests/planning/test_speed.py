@@ -11,7 +11,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.planning import speed, workload
+from seq2sweep.planning import machine, speed, workload
 from seq2sweep.planning.speed import (
     EXACT,
     Speed,
@@ -21,12 +21,15 @@ from seq2sweep.planning.speed import (
     recorded_runs,
     scored_seconds,
     training_parts,
+    update_of,
     update_seconds,
 )
 from seq2sweep.runs.journal import Journal
 from seq2sweep.train.loop import train
 from tests.conftest import Corpus
 from tests.planning.conftest import load_of, preset, record_run
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
@@ -108,6 +111,28 @@ def test_other_workers_are_scaled_by_a_roofline(tmp_path: Path) -> None:
     assert found(8) == Speed(8e14, on, span=EXACT, gpu=True)
     how = f"{on} with 8 worker(s), scaled by a roofline"
     assert found(64) == Speed(24e14, how, gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "graphs"),
+    [
+        ({}, True),
+        ({"model.d_k": 256, "model.d_v": 256}, True),
+        ({"model.d_k": 512, "model.d_v": 512, "model.heads": 1}, False),
+        ({"model.attention_dropout": 0.1}, False),
+        ({"train.deterministic": True}, False),
+    ],
+)
+def test_kernels_are_started_together_where_training_records_its_passes(
+    changes: dict[str, Any], graphs: bool
+) -> None:
+    config = configuration.with_changes(preset("base"), changes)
+    load = load_of("base", 4_500_000)
+    rates = machine.parse("8 x H200", config, ROOT).rates()
+    assert rates is not None
+    found = workload.training(config, load)
+    update = update_of(config, found, load.vocabulary_size, rates, "bf16", 8)
+    assert update.started != graphs
 
 
 def test_a_training_says_all_that_the_next_plan_needs(

@@ -243,14 +243,16 @@ def predicted(
     precision: Precision,
     gpus: int = 1,
     fsdp: bool = False,
+    repeats: bool = True,
 ) -> Prediction:
-    """An update of so many GPUs, each with such a share. size: of the vocabulary."""
+    """An update of so many GPUs, each with such a share. size: of the vocabulary; repeats: whether
+    passes can be CUDA graphs (`train.step.Passes`) as far as other settings go."""
     of_parts = moved(model, size, share, precision)
     in_products = sum(sum(of_parts[part]) for part in PRODUCTS)
     beside = sum(_effort(part, row) for part, row in of_parts.items() if part not in PRODUCTS)
     parameters = flops.parameter_count(model, size)
     # In bf16 passes are CUDA graphs, but for those of models that are shared out.
-    graphs = precision == "bf16" and not (fsdp and gpus > 1)
+    graphs = repeats and precision == "bf16" and not (fsdp and gpus > 1)
     if gpus > 1 and not fsdp and not graphs:
         beside += COPIED * parameters
     alone = Prediction(
