@@ -134,6 +134,20 @@ def test_a_trial_is_described_up_to_the_checkpoint_that_is_scored(
     assert (entry["steps"], entry["curve"], entry["valid_perplexity"]) == (4, [(4, 5)], 55.5)
 
 
+def test_seeds_keep_the_same_steps_of_a_long_curve_after_a_resume(
+    results: list[TrialResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_report, "MOST_POINTS", 4)
+    steps = range(1, 11)
+    for result, order in zip(results[:2], (steps, [1, 2, 3, 3, 2, 3, *steps[3:]]), strict=True):
+        entries = [{"kind": "validated", "step": step, "valid_loss": step / 2} for step in order]
+        result.journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    first, resumed = (sweep_report.describe(result, 90, {})["curve"] for result in results[:2])
+    assert first == resumed
+    assert 2 < len(first) <= 5
+    assert set(first) <= {(step, step / 2) for step in steps}
+
+
 def test_a_trial_and_what_all_have_alike_are_its_params(
     config: Config, results: list[TrialResult]
 ) -> None:

@@ -159,6 +159,27 @@ def test_a_seed_that_was_stopped_is_not_in_the_mean_of_those_that_finished() -> 
     assert cells[column("BLEU (dev)")].startswith("0.5")
 
 
+def test_a_row_that_the_seeds_do_not_test_is_named() -> None:
+    record = table3_sweep(3)
+    record["significance"] = table3_sweep()["significance"]
+
+    def said() -> str:
+        return " ".join(table.notes(record, aggregate(record), "x", 1))
+
+    unseen = "What another seed would have changed"
+    assert table.UNSEEN in said()
+    assert unseen not in said()
+
+    def lose_two_of(name: str) -> None:
+        for trial_of_it in [t for t in record["trials"] if t["variant"] == name][1:]:
+            trial_of_it |= {"status": "failed", "bleu": None, "valid_perplexity": None}
+
+    lose_two_of("A-heads-1")
+    assert f"{unseen} of A-heads-1 is not in it." in said()
+    lose_two_of("base")
+    assert f"{unseen} is not in it." in said()
+
+
 def test_rows_that_chance_explains_are_marked() -> None:
     record = table3_sweep()
     bleu = column("BLEU (dev)")

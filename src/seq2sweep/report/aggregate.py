@@ -178,6 +178,18 @@ def against(ours: Estimate, theirs: Estimate, significance: Mapping[str, Any] | 
     return Against(over_seeds, p, low, high, all(tests) if tests else None)
 
 
+def seeds_untested(variants: Sequence[Variant]) -> str:
+    """A sentence, where what is said of differences to the base is said by the bootstrap alone, as
+    there is one score of a row, or of the base; empty where the seeds are in all of it."""
+    known = [(v.name, v.against) for v in variants if v.against is not None]
+    tested = [(name, one) for name, one in known if one.p is not None or one.low is not None]
+    alone = [name for name, one in tested if one.difference.margin is None]
+    if not alone:
+        return ""
+    of = f" of {', '.join(alone)}" if len(alone) < len(tested) else ""
+    return f"What another seed would have changed{of} is not in it."
+
+
 def over_same_seeds(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Against | None:
     """Two variants' `scores`, neither of which need be the base, over the seeds that both have.
 

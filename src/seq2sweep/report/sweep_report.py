@@ -54,11 +54,10 @@ def describe(
 ) -> dict[str, Any]:
     """One entry of reports/sweep.json; shared: its device with other trials, as `sharing` says."""
     variant = result.variant
-    validated = journal.thinned(
-        # What is beyond is of steps that are lost, as of `TrialRecord.figures`.
-        (e for e in journal.entries(result.journal, "validated") if e["step"] <= result.steps),
-        MOST_POINTS,
-    )
+    entries = journal.entries(result.journal, "validated")
+    # What is beyond is of steps that are lost, as of `TrialRecord.figures`. A step that was trained
+    # twice counts once, or of two seeds other steps would be left.
+    losses = {e["step"]: e["valid_loss"] for e in entries if e["step"] <= result.steps}
     values, score = configuration.to_dict(variant.config), SCORES[variant.config.data.score]
     entry = _entry(variant, variant.variant, values, score, result.status, result.cause) | {
         "params_sha256": configuration.fingerprint(variant.config),
@@ -67,7 +66,7 @@ def describe(
         "nodes": result.nodes,
         **{key: result.origin.get(name) for name, key in ORIGIN.items()},
         "shared_device": shared,
-        "curve": sorted({e["step"]: e["valid_loss"] for e in validated}.items()),
+        "curve": journal.thinned(sorted(losses.items()), MOST_POINTS),
         "mlflow_run_id": run_ids.get(variant.name),
     }
     if result.status != "failed":

@@ -10,7 +10,14 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep.config.scores import F1, Score
 from seq2sweep.report import findings, paper
-from seq2sweep.report.aggregate import PAPERS_OWN, Variant, aggregate, most_seeds, with_margin
+from seq2sweep.report.aggregate import (
+    PAPERS_OWN,
+    Variant,
+    aggregate,
+    most_seeds,
+    seeds_untested,
+    with_margin,
+)
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, plain, powers, whole
 from seq2sweep.report.pareto import front, objectives
@@ -196,8 +203,7 @@ def notes(
             "bootstrap over the sentences (p of 0.05 or more)"
             + (", or by the seeds (Welch's interval contains 0)." if seeds > 1 else ".")
             + f" Of comparisons in which nothing differs, one in 20 has a smaller p; here are "
-            f"{len(tested)}."
-            + ("" if seeds > 1 else " What another seed would have changed is not in it.")
+            f"{len(tested)}." + " ".join(["", *filter(None, [seeds_untested(variants)])])
         )
     if any(variant.state == "stopped" for variant in variants):
         result.append(

@@ -8,7 +8,14 @@ from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets.rivals import PAIRS, ROWS, Cost, Row
-from seq2sweep.report.aggregate import Against, Variant, aggregate, most_seeds, with_margin
+from seq2sweep.report.aggregate import (
+    Against,
+    Variant,
+    aggregate,
+    most_seeds,
+    seeds_untested,
+    with_margin,
+)
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
@@ -209,9 +216,9 @@ def _intervals(variants: Sequence[Variant]) -> Iterator[str]:
     }
     if of := [name for name, there in found.items() if there]:
         wider = ", from the lowest end of the two to the highest" * (len(of) > 1)
-        unseen = "" if seeds > 1 else ". What another seed would have changed is not in it"
-        what = f"{' and '.join(of)}{wider}{unseen}"
-        yield f"In brackets: the 95 % interval of the difference, {what}."
+        parts = (f"{' and '.join(of)}{wider}.", seeds_untested(variants))
+        what = " ".join(filter(None, parts))
+        yield f"In brackets: the 95 % interval of the difference, {what}"
 
 
 def _lost(tried: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
