@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import hashlib
 import re
@@ -11,9 +12,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from mlflow.utils.validation import _validate_model_name
 
 from seq2sweep import config as configuration
-from seq2sweep.tracking.lineage import environment, lineage_tags
+from seq2sweep.tracking.lineage import environment, lineage_tags, registered_name
 from tests import rebuild
 
 ENVIRONMENT = "environment.sha256"
@@ -177,6 +179,18 @@ def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert metadata.version("numpy") == "0.1"
     assert "numpy==0.1\n" in environment()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [("multi30k", "multi30k-en-de"), ("eu/law: l'état", "eu-law- l-état-en-de")],
+)
+def test_a_model_is_registered_by_a_name_that_mlflow_takes(
+    example: configuration.Config, dataset: str, name: str
+) -> None:
+    data = dataclasses.replace(example.data, dataset=dataset, source="en", target="de")
+    assert registered_name(data) == name
+    _validate_model_name(name)
 
 
 def test_nothing_private(project: Path, example: configuration.Config) -> None:

@@ -459,6 +459,11 @@ def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
     run.describe("first", experiment=True)
     run.describe("second", experiment=True)
     assert note() == "second"
+    # A kill has come between the text and the tag that says whose it is.
+    run.client.set_experiment_tag(run.experiment_id, "mlflow.note.content", "half")
+    run.describe("half", experiment=True)
+    run.describe("whole", experiment=True)
+    assert note() == "whole"
     run.client.set_experiment_tag(run.experiment_id, "mlflow.note.content", "by hand")
     run.describe("third", experiment=True)
     assert note() == "by hand"

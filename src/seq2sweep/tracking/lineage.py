@@ -131,7 +131,8 @@ def dataset_name(data: configuration.DataConfig, split: str) -> str:
 
 def registered_name(data: configuration.DataConfig) -> str:
     """Of the registered model whose versions translate this data."""
-    return f"{data.dataset}-{data.source}-{data.target}"
+    # Of a registry of one's own a name may have what MLflow does not take, or searches stumble at.
+    return re.sub(r"[/:']", "-", f"{data.dataset}-{data.source}-{data.target}")
 
 
 def code(project: Path, of: Iterable[str] = configuration.DECISIVE) -> dict[str, str]:

@@ -191,7 +191,7 @@ class Run:
             return
         tags = self.client.get_experiment(self.experiment_id).tags
         there = tags.get(NOTE, "")
-        if not there or tags.get(WRITTEN) == _sha256(there):
+        if there in ("", text) or tags.get(WRITTEN) == _sha256(there):
             self.client.set_experiment_tag(self.experiment_id, NOTE, text)
             self.client.set_experiment_tag(self.experiment_id, WRITTEN, _sha256(text))
 
