@@ -50,6 +50,20 @@ def test_what_ray_is_to_ignore_is_not_uploaded(repository: Path) -> None:
     assert list(bundle.collect(repository).files) == [".gitignore", ".rayignore"]
 
 
+def test_patterns_of_a_project_in_a_larger_repository_begin_in_its_folder(
+    repository: Path,
+) -> None:
+    project = repository / "thesis"
+    for name in ("docs/page.md", "notes/private.md", "src/docs/code.py", "later/docs/page.md"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("x\n")
+    git(repository, "add", "thesis/docs", "thesis/src")
+    (project / ".rayignore").write_text("/docs/\n/notes/\n")
+    assert list(bundle.collect(project).files) == [
+        ".rayignore", "later/docs/page.md", "src/docs/code.py",
+    ]  # fmt: skip
+
+
 def test_a_deleted_file_is_not_missed(repository: Path) -> None:
     (repository / "src" / "tracked.py").unlink()
     assert list(bundle.collect(repository).files) == [".gitignore", "untracked.py"]

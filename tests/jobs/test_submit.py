@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -988,3 +989,27 @@ def test_an_address_is_asked_for(stub: Project, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", NOBODY)
     with pytest.raises(UserError, match=f"answers at {NOBODY}"):
         jobs.run(load(stub), order(stub))
+
+
+FOLLOWED = """
+import sys
+from seq2sweep import cli
+from seq2sweep.jobs import submit
+
+def run(*given, **options):
+    for number in range(3):
+        print("line", number, flush=True)
+    raise SystemExit(3)
+
+submit.order, submit.run = lambda *given: None, run
+cli.main(["submit"])
+"""
+
+
+def test_a_job_is_followed_to_its_end_though_nobody_reads_its_lines() -> None:
+    """As under `| head`: the status is the job's."""
+    command = [sys.executable, "-c", FOLLOWED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 3

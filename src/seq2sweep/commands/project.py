@@ -222,6 +222,8 @@ def _submit(options: argparse.Namespace) -> None:
         print(submit.overview(wanted))
         submit.check_records_stay(config, wanted)
     else:
+        # It follows the job to its end, whose status it has, as a stage does under `| head`.
+        console.ready_streams(lasting=True)
         submit.run(config, wanted, options.address, detach=options.detach)
 
 

@@ -85,13 +85,12 @@ def commit(project: Path) -> str:
 
 
 def _listed(project: Path) -> list[str]:
-    excluded = ["-X", IGNORE] if (project / IGNORE).is_file() else []
-    paths = _git(project, "ls-files", "-z", "--cached", "--others", "--exclude-standard", *excluded)
-    listed = set(os.fsdecode(paths).split("\0")) - {""}
-    if excluded:
-        # For git what is tracked is never ignored.
-        tracked = _git(project, "ls-files", "-z", "--cached", "--ignored", *excluded)
-        listed -= set(os.fsdecode(tracked).split("\0"))
+    both = ("ls-files", "-z", "--cached", "--others")
+    listed = set(os.fsdecode(_git(project, *both, "--exclude-standard")).split("\0")) - {""}
+    if (project / IGNORE).is_file():
+        # Not by -X, whose patterns begin at the top of a repository that the project is a part of.
+        ignored = _git(project, *both, "--ignored", f"--exclude-per-directory={IGNORE}")
+        listed -= set(os.fsdecode(ignored).split("\0"))
     return sorted(listed)
 
 

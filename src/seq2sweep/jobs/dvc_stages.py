@@ -88,7 +88,7 @@ def code(project: Path, stage: str) -> dict[str, str]:
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
     parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
     if "seq2sweep.model.components" in parts and (project / "params.yaml").exists():
-        named = [entry for entry in description.get("params", ()) if isinstance(entry, str)]
+        named = [entry for entry in description.get("params") or () if isinstance(entry, str)]
         config = configuration.load(project / "params.yaml")
         parts |= configuration.code_of_kinds(config, "model", *named)
     if (sections := SECTIONS_IN_CODE.get(stage)) and (project / "params.yaml").exists():
@@ -196,7 +196,7 @@ def sums(project: Path) -> dict[str, str]:
         found = {
             out["path"]: total
             for stage in stages.values()
-            for out in stage.get("outs", ())
+            for out in stage.get("outs") or ()
             if (total := out.get(out.get("hash", "md5")))
         }
         if not all(isinstance(text, str) for text in (*found, *found.values())):
@@ -257,14 +257,14 @@ def _makes_data(description: dict[str, Any]) -> bool:
 
 def _deps(description: dict[str, Any]) -> Iterator[str]:
     """The files that a stage reads, those with parameters too but for params.yaml."""
-    yield from description.get("deps", ())
-    for entry in description.get("params", ()):
+    yield from description.get("deps") or ()
+    for entry in description.get("params") or ():
         if isinstance(entry, dict):
             yield from entry
 
 
 def _outs(description: dict[str, Any]) -> Iterator[str]:
     for key in ("outs", "metrics", "plots"):
-        for out in description.get(key, ()):
+        for out in description.get(key) or ():
             # With settings it is a mapping of one key.
             yield out if isinstance(out, str) else next(iter(out))

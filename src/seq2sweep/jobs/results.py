@@ -242,7 +242,10 @@ def get(storage: Storage, where: str, project: Path, expected: Sequence[str]) ->
 
 
 def _put(made: Path, place: Path) -> None:
-    """Have what was made in its place, which may be on another disk, as `models` may."""
+    """Have what was made in its place, which may be on another disk, as `models` may, or a link
+    to a folder there."""
+    if place.is_symlink() and place.is_dir():
+        place = place.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f".{place.name}.partial")
     remove(beside)
