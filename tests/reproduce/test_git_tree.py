@@ -30,7 +30,14 @@ def test_a_clean_tree_has_no_changes(project: Path) -> None:
     assert git_tree.files_of(project, b"") == []
 
 
-@pytest.mark.parametrize("settings", [{}, {"diff.noprefix": "true", "color.ui": "always"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"diff.noprefix": "true", "color.ui": "always"},
+        {"diff.relative": "true", "apply.whitespace": "error"},
+    ],
+)
 def test_a_worktree_with_the_changes_is_the_tree(
     project: Path, tmp_path: Path, settings: dict[str, str]
 ) -> None:
@@ -39,7 +46,7 @@ def test_a_worktree_with_the_changes_is_the_tree(
     commit = git(project, "rev-parse", "HEAD")
     (project / "src/code.py").write_text("one = 2\n")
     git(project, "add", "src/code.py")  # staged, and changed again
-    (project / "src/code.py").write_text("one = 3\n")
+    (project / "src/code.py").write_text("one = 3 \n")
     (project / "src/gone.py").unlink()
     (project / "src/latin.txt").write_bytes("sch\xf6n\n".encode("latin-1"))
     (project / "src/new").mkdir()
@@ -57,7 +64,7 @@ def test_a_worktree_with_the_changes_is_the_tree(
         ["src/code.py", "src/gone.py", "src/latin.txt", "src/new/ärger [1].py", "src/data.bin"]
     )
     made = git_tree.add_worktree(project, tmp_path / "again", commit, None)
-    git_command.git(made, "apply", "-", given=patch)
+    git_command.git(made, "apply", "--whitespace=nowarn", "-", given=patch)
     assert tree_of(made) == expected
     assert not (made / "docs/new.md").exists()
 
@@ -72,8 +79,9 @@ def test_a_project_below_its_repository_is_found_in_the_worktree(
     git(project, "commit", "-qm", "more")
     (inner / "src" / "inner.py").write_text("changed = True\n")
     (project / "src" / "code.py").write_text("of another project\n")
+    git(project, "config", "diff.relative", "true")
     patch = git_tree.changes(inner)
-    assert b"inner.py" in patch
+    assert b"b/deep/project/src/inner.py" in patch
     assert b"code.py" not in patch
     made = git_tree.add_worktree(inner, tmp_path / "again", git(project, "rev-parse", "HEAD"), None)
     assert made == tmp_path / "again" / "deep" / "project"
@@ -124,6 +132,14 @@ def test_a_commit_that_was_fetched_by_its_address_is_strange(project: Path, tmp_
         assert not git_tree.is_strange(project, theirs)
         git(project, *forget)
         assert git_tree.is_strange(project, theirs)
+
+
+def test_a_commit_that_a_shallow_clone_lacks_wants_its_history(
+    project: Path, tmp_path: Path
+) -> None:
+    (project / ".git" / "shallow").write_text(git(project, "rev-parse", "HEAD") + "\n")
+    with pytest.raises(UserError, match="git fetch --unshallow REMOTE, then run this again"):
+        git_tree.add_worktree(project, tmp_path / "again", "0" * 40, None)
 
 
 def test_a_folder_without_git_is_one_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ CODE = tuple(path for path in DECISIVE if path != PARAMS)
 """What a patch holds; the values of params.yaml are recorded themselves, without secrets."""
 # Whatever the user's own settings of `git diff` are.
 DIFF = (
-    "diff --binary --no-color --no-ext-diff --no-textconv --no-renames --unified=3 "
+    "diff --binary --no-color --no-ext-diff --no-textconv --no-renames --no-relative --unified=3 "
     "--src-prefix=a/ --dst-prefix=b/ HEAD --"
 ).split()
 
@@ -51,7 +51,9 @@ def files_of(project: Path, patch: bytes) -> list[str]:
         return []
     if re.search(rb"^(rename|copy) ", patch, re.MULTILINE):  # git names the new file alone
         raise GitError("it renames or copies files, which no recorded patch does")
-    table = os.fsdecode(git(project, "apply", "--numstat", "-z", "-", given=patch))
+    table = os.fsdecode(
+        git(project, "apply", "--numstat", "--whitespace=nowarn", "-z", "-", given=patch)
+    )
     return sorted(line.split("\t", 2)[2] for line in table.split("\0") if line.count("\t") >= 2)
 
 
@@ -96,9 +98,10 @@ def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None
     place = folder / prefix(project)
     if not _is_here(project, commit):
         known = [name for name, address in remotes(project).items() if address == come_from]
+        shallow = git(project, "rev-parse", "--is-shallow-repository").strip() == b"true"
         raise UserError(
-            f"the run's commit {commit} is not in this repository: "
-            f"git fetch {shlex.quote([*known, 'REMOTE'][0])}, then run this again"
+            f"the run's commit {commit} is not in this repository: git fetch "
+            f"{'--unshallow ' * shallow}{shlex.quote([*known, 'REMOTE'][0])}, then run this again"
         )
     git(project, "worktree", "prune")
     # Git locks it before anything else. Twice --force: in the place of one whose folder has gone.
