@@ -173,6 +173,8 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
         ("sweep.cpus_per_trial", 0.00009),
         ("sweep.gpus_per_trial", 0.00009),
         ("sweep.gpus_per_trial", 1.5),
+        ("sweep.gpus_per_trial", 2),
+        ("cluster.gpus_per_worker", 2),
         ("cluster.hang_seconds", 10**9 + 1),
         ("sweep.workers_per_trial", 0),
         ("cluster.workers", 0),

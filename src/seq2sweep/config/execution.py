@@ -104,8 +104,8 @@ class SweepConfig:
         "GPUs each of them gets; a fraction lets several trials share one",
         at_least=0,
         rule=(
-            f"0, from {LEAST_SHARE} to 1, or a whole number",
-            lambda gpus: LEAST_SHARE <= gpus <= 1 or gpus == int(gpus),
+            f"0, or from {LEAST_SHARE} to 1: a worker trains on one GPU",
+            lambda gpus: gpus == 0 or LEAST_SHARE <= gpus <= 1,
         ),
     )
     max_failures: int = field("times a failed trial is retried", at_least=0)
@@ -234,7 +234,14 @@ class ClusterConfig:
         "fewest to resume with while nodes are missing; null: all of them", at_least=1
     )
     cpus_per_worker: int | None = field("null divides the CPUs of this machine", at_least=1)
-    gpus_per_worker: int = field("0 trains on the CPU", at_least=0)
+    gpus_per_worker: int = field(
+        "0 trains on the CPU",
+        at_least=0,
+        rule=(
+            "0 or 1: a worker trains on one GPU, and more GPUs want more workers",
+            (0, 1).__contains__,
+        ),
+    )
     fsdp: bool = field(
         "shard weights, gradients and moments: for a model that does not fit a device"
     )

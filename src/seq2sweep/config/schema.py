@@ -205,7 +205,10 @@ class Config:
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
         yield from self._problems_of_held_out()
-        if self.data.registered and Path(self.download.folder).is_relative_to(self.data.folder):
+        inside = (
+            Path(self.download.folder).absolute().is_relative_to(Path(self.data.folder).absolute())
+        )
+        if self.data.registered and inside:
             rule = f"outside of data.folder, {self.data.folder}, which downloads must not change"
             yield must("download.folder", rule, self.download.folder)
         yield from self._problems_of_trees()
