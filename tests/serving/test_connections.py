@@ -106,6 +106,20 @@ def test_an_answer_that_nobody_reads_is_given_up(connect: Connect) -> None:
     assert begun + len(received(unread)) < LARGE
 
 
+def test_a_few_bytes_that_nobody_reads_are_waited_for_too(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, made = [], connections._Read.connection_made
+
+    def note(self: connections._Read, transport: Any) -> None:
+        limits.append(transport.get_write_buffer_limits())
+        made(self, transport)
+
+    monkeypatch.setattr(connections._Read, "connection_made", note)
+    received(connect(HEAD + b"abcd"), b"abcd")
+    assert limits == [(0, 0)]
+
+
 def test_a_client_that_stops_to_read_is_noticed_and_a_slow_one_is_not() -> None:
     left, looks, ended = [0], [], []
 

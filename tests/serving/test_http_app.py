@@ -25,8 +25,9 @@ import uvicorn
 
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.decode.beam import OurSearch
+from seq2sweep.decode.beam import NO_NUMBERS, OurSearch
 from seq2sweep.decode.streaming import Part
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import products
 from seq2sweep.serving import http_app
@@ -309,19 +310,26 @@ def test_lack_of_memory_is_told_and_the_next_one_is_answered(
     assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
 
-def test_lack_of_memory_ends_a_stream_with_a_line(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "out of memory (MemoryError): send less text"),
+        (UserError(NO_NUMBERS), NO_NUMBERS),
+    ],
+)
+def test_what_goes_wrong_ends_a_stream_with_a_line(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
     def parts(*_: Any) -> Iterator[Part]:
         yield Part(0, "alpha ")
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(http_app, "stream", parts)
     answer = start().post("/stream", {"text": "alpha beta gamma"})
     assert answer.status_code == 200
     assert [json.loads(line) for line in answer.text.splitlines()] == [
         {"text": "alpha "},
-        {"error": "out of memory (MemoryError): send less text"},
+        {"error": said},
     ]
 
 

@@ -73,6 +73,8 @@ def protocol(most: int) -> type[H11Protocol]:
         too_late: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            # Also a few bytes that nobody reads are noticed.
+            transport.set_write_buffer_limits(high=0)
             super().connection_made(transport)
             self._wait()
             if len(self.connections) > most:

@@ -189,7 +189,7 @@ class Answers:
                 yield json.dumps(said, ensure_ascii=False) + "\n"
                 try:
                     part = await _answer(self.batcher.run(next_part))
-                except (FullError, TimeoutError, OperationalError) as error:
+                except (FullError, TimeoutError, OperationalError, UserError) as error:
                     yield json.dumps({"error": _said(error)}) + "\n"
                     return
         finally:
