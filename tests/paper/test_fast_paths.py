@@ -191,7 +191,7 @@ def test_the_best_continuations_are_those_of_a_sort(size: int, beam: int, count:
     """From large vocabularies, of which blocks are looked at, and small ones."""
     torch.manual_seed(size)
     logits = 3 * torch.randn(6, beam, size, dtype=torch.float64)
-    logits[..., -1] += 5  # where no block is
+    logits[1, -1, -1] += 60  # the last piece of the last hypothesis, where no block is
     logits[2, 1, :] = logits[2, 1, 0] - 5  # all the same
     logits[3, :, PAD] += 60  # what is never said still has its share of the probability
     before = -torch.rand(6, beam, dtype=torch.float64)

@@ -42,6 +42,21 @@ def test_by_hand_on_a_gpu() -> None:
         assert found.why == f"the largest that fits into 90% of {available / 1e9:.1f} GB"
 
 
+def test_a_checkpoint_is_a_copy_in_the_memory_of_the_cpu() -> None:
+    """Weights and moments, while training goes on: of big 2.6 GB."""
+    big = presets.load("wmt14-en-de-big").config
+    count = flops.parameter_count(big.model, SIZE)
+    how: dict[str, Any] = {"workers": 1, "precision": "float32"}
+    here, on_gpu = (footprint.memory(big, SIZE, 1e4, 1000, gpu=gpu, **how) for gpu in (False, True))
+    assert (here.snapshot, on_gpu.snapshot) == (12 * count, 0)
+    assert 2.5e9 < here.snapshot < 2.7e9
+    nesterov = configuration.with_changes(big, {"train.optimizer": "nesterov"})
+    assert footprint.memory(nesterov, SIZE, 1e4, 1000, gpu=False, **how).snapshot == 8 * count
+    parts = [here.weights, here.gradients, here.optimizer, here.exchange, here.casts]
+    rest = [here.activations, here.logits, here.graphs, here.other]
+    assert here.needed == pytest.approx(sum([*parts, here.snapshot, *rest]))
+
+
 def test_no_more_than_a_workers_share_and_no_less_than_a_sentence() -> None:
     assert largest(80e9) == LargestPass(25_000, 25_000, True, 80e9)
     assert "all of a worker's share of an update" in largest(80e9).why
