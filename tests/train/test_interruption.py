@@ -205,7 +205,7 @@ def _work_until(folder: Path, config: Config, encoded: Path, fatal: str) -> None
     go_on(config, encoded, folder)
 
 
-@pytest.mark.parametrize("fatal", ["_save_tensors", "_manifest", "sha256", "flush"])
+@pytest.mark.parametrize("fatal", ["_save_tensors", "_as_json", "_manifest", "sha256", "flush"])
 def test_killed_while_a_checkpoint_is_written(
     config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path, fatal: str
 ) -> None:

@@ -179,13 +179,24 @@ def lack_of_room(
     what: the processes, such as `2 workers of 1 CPUs and 0 GPUs`. config: None where others may
     have taken room there, whatever cluster it is.
     """
-    kinds = [("the cluster", nodes())]
-    if config is None or config.running_address is not None:  # others may work there as well
-        kinds.append(("free", free_nodes()))
-    for kind, machines in kinds:
-        if places(machines, cpus, gpus) < count:
-            return f"waiting for resources for {what}; {kind} is {describe(machines)}"
-    return None
+    found = lack_in_all(what, count, cpus, gpus)
+    if found is None and (config is None or config.running_address is not None):
+        # Others may work there as well.
+        found = _lack(what, count, cpus, gpus, "free", free_nodes())
+    return found
+
+
+def lack_in_all(what: str, count: int, cpus: float, gpus: float) -> str | None:
+    """As `lack_of_room`, of a cluster in which nothing runs."""
+    return _lack(what, count, cpus, gpus, "the cluster", nodes())
+
+
+def _lack(
+    what: str, count: int, cpus: float, gpus: float, kind: str, machines: list[Node]
+) -> str | None:
+    if places(machines, cpus, gpus) >= count:
+        return None
+    return f"waiting for resources for {what}; {kind} is {describe(machines)}"
 
 
 # --- whether Ray lives ---------------------------------------------------------------------------

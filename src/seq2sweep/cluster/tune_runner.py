@@ -320,13 +320,10 @@ class _Sweep:
     def _score_all_waits_for(self) -> str:
         ray_internals.remove_orphans()  # of trials that were killed: nobody else looks any more
         cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
-        machines = session.nodes()
-        if session.places(machines, cpus, gpus):
-            return f"scoring, {len(self.scoring)} trials to go"
-        return (
-            f"waiting for resources for a score: {cpus:g} CPUs and {gpus:g} GPUs; the cluster is "
-            f"{session.describe(machines)}"
-        )
+        what = f"a score of {cpus:g} CPUs and {gpus:g} GPUs"
+        # Not what is free: that is full of the other scores.
+        lack = session.lack_in_all(what, 1, cpus, gpus)
+        return lack or f"scoring, {len(self.scoring)} trials to go"
 
     def _begin_to_score(self, record: TrialRecord) -> None:
         """Score a trial that has ended in a Ray task; what was scored so before is read."""
@@ -354,7 +351,7 @@ class _Sweep:
             record.keep_scores(dict(ray.get(scored)))
         except ray.exceptions.RayError as error:
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-            # What is to be mended is so for all trials, but for training that has diverged.
+            # A user's mistake concerns every trial, training that has diverged this one alone.
             if isinstance(cause, UserError) and str(cause) != NO_NUMBERS:
                 raise cause from None
             if (full := no_room(cause, record.store)) is not None:
