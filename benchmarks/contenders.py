@@ -142,9 +142,12 @@ def products_of(size: Size) -> list[tuple[str, int, int]]:
 def products(size: Size, precision: Precision) -> Update:
     """The floor: for each real token the products alone, forward and the two of the backward pass.
 
-    Those of attention, between tokens, are left out.
+    Those of attention, between tokens, are left out. By the faster library, as ours are.
     """
     import torch
+    from torch.nn import functional as F
+
+    from seq2sweep.model.products import by_onednn, onednn, onednn_of_weight
 
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     weights = [
@@ -162,9 +165,14 @@ def products(size: Size, precision: Precision) -> Update:
         for side, weight in weights:
             rows = int(tokens[side].ne(0).sum())
             states, gradient = (numbers(rows, width) for width in reversed(weight.shape))
-            states @ weight.T
-            gradient @ weight
-            gradient.T @ states
+            fast = by_onednn(states, weight)
+            product = onednn if fast else F.linear
+            product(states, weight)
+            product(gradient, weight.T)
+            if fast:
+                onednn_of_weight(gradient, states)
+            else:
+                gradient.T @ states
 
     return update
 

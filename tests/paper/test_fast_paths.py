@@ -12,16 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep.data.batching import Batch
 from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.decode.continuations import continuations
-from seq2sweep.model import attention
+from seq2sweep.model import attention, products
 from seq2sweep.model.architecture import Architecture, transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
-from seq2sweep.model.products import laid_out, linear
+from seq2sweep.model.products import Linear, laid_out, linear
 from seq2sweep.train import loss as losses
 from seq2sweep.train import step
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT, keep_memory
@@ -255,6 +256,105 @@ def test_without_gradients_none_are_made() -> None:
     with torch.no_grad():
         loss, _ = projected_cross_entropy(states, weight, torch.tensor([1, 2, 3, 4]), 0.1)
     assert not loss.requires_grad
+
+
+# --- products by oneDNN --------------------------------------------------------------------------
+
+needs_onednn = pytest.mark.skipif(
+    torch.float32 not in products._LAID_OUT, reason="this PyTorch has no such products of oneDNN"
+)
+
+
+@pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it is faster, for small products too."""
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "LARGE", 1)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (3, 2, 4), (1,)])
+@pytest.mark.parametrize(("inner", "outer"), [(5, 12), (12, 5), (16, 16)])
+def test_products_by_onednn_have_the_values_and_gradients_of_float64(
+    inner: int, outer: int, shape: tuple[int, ...]
+) -> None:
+    """Of some rows of a matrix, of inputs in any layout; what comes out may change in place."""
+    torch.manual_seed(1)
+    exact = [
+        torch.randn(*shape, inner, dtype=torch.float64).transpose(0, -2).requires_grad_(),
+        torch.randn(outer + 3, inner, dtype=torch.float64, requires_grad=True),
+        torch.randn(outer, dtype=torch.float64, requires_grad=True),
+    ]
+    narrow = [tensor.detach().float().requires_grad_() for tensor in exact]
+
+    def found(x: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
+        out = torch.relu_(linear(x, weight, bias, slice(2, outer + 2)))
+        seen = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
+        return [out, *torch.autograd.grad((out * seen).sum(), (x, weight, bias))]
+
+    assert "OneDNN" in str(linear(narrow[0].flatten(0, -2), narrow[1]).grad_fn)
+    for mine, other in zip(found(*narrow), found(*exact), strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-5, atol=1e-6)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+def test_only_what_has_gradients_gets_them_by_onednn() -> None:
+    layer, x = Linear(3, 4, bias=False), torch.randn(5, 3)
+    layer(x).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, x.sum(dim=0).expand(4, 3))
+    layer.requires_grad_(False)
+    (gradient,) = torch.autograd.grad(layer(x.requires_grad_()).sum(), x)
+    torch.testing.assert_close(gradient, layer.weight.sum(dim=0).expand(5, 3))
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("pieces", [11, 3])
+def test_loss_by_onednn_is_that_of_float64(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(losses.CHUNK, True, 3 * pieces)
+    torch.manual_seed(0)
+    target = torch.tensor([1, 2, PAD, 2, 1, PAD, 2, 1])
+    weight = torch.randn(pieces, 4, dtype=torch.float64, requires_grad=True)
+    states = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
+
+    def found(*of: Tensor) -> list[Tensor]:
+        sums = projected_cross_entropy(*of, target, 0.1)
+        return [*sums, *torch.autograd.grad(3 * sums[0], of)]
+
+    narrow = [tensor.detach().float().requires_grad_() for tensor in (states, weight)]
+    for mine, other in zip(found(*narrow), found(states, weight), strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-5, atol=1e-6)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+def test_pytorchs_counter_sees_products_by_onednn() -> None:
+    x, weight = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        linear(x.requires_grad_(), weight).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * (2 * 3 * 4 * 5)
+
+
+@needs_onednn
+@pytest.mark.parametrize(
+    ("cpu", "avx512", "faster"),
+    [("AMD EPYC", True, True), ("AMD EPYC", False, False), ("Intel(R) Xeon(R)", True, False)],
+)
+def test_onednn_serves_where_mkl_has_no_avx512(
+    cpu: str, avx512: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able = {"cpu_name": cpu, "avx512_f": avx512}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr(products, "onednn_is_faster", products.onednn_is_faster.__wrapped__)
+    monkeypatch.setattr(products, "LARGE", 60)
+    x, weight = torch.randn(4, 3), torch.randn(5, 3)
+    assert products.by_onednn(x, weight) == faster
+    assert not products.by_onednn(x[1:], weight)
+    assert not products.by_onednn(x.double(), weight.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not products.by_onednn(x, weight)
 
 
 # --- dropout -------------------------------------------------------------------------------------

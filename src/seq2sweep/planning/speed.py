@@ -19,6 +19,7 @@ from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision, cpu_features
 from seq2sweep.model import flops, varlen_attention
+from seq2sweep.model.products import linear
 from seq2sweep.planning import exchange, roofline
 from seq2sweep.planning.roofline import Prediction, Rates, Share
 from seq2sweep.planning.workload import Lengths, Training, Workload
@@ -304,7 +305,7 @@ def _product_rate(precision: Precision) -> float:
         until = time.perf_counter() + PRODUCT_SECONDS
         while shortest == math.inf or time.perf_counter() < until:
             began = time.thread_time()
-            torch.mm(numbers, numbers)
+            linear(numbers, numbers)
             shortest = min(shortest, time.thread_time() - began)
     finally:
         torch.set_num_threads(threads)

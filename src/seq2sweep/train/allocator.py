@@ -11,7 +11,7 @@ CHANGES_NO_RESULT = "where memory comes from"
 # Of mallopt(3), in glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 TOP_PAD = 64 << 20
-CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "16"}
+CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "16"}
 """Entries of the two caches by shape: oneDNN's primitives, a fifth of a megabyte each, and ideep's
 descriptions of them, a quarter of a megabyte each in every thread. Both hold 1024 by themselves."""
 PROCESS_ENVIRONMENT = CACHES | {

@@ -14,8 +14,8 @@ CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
 """Of libraries, Ray's among them, kernels and what they work in, before there is any tensor; on a
 CPU measured on the demo's workers and trials in float32."""
 KERNELS_BYTES = 0.08e9
-"""Of products in bf16 on a CPU, which oneDNN makes for each shape: as many as `train.allocator`
-lets its caches hold, and what making them leaves in between; measured on the demo's workers."""
+"""Of products on a CPU, which oneDNN makes for each shape: as many as `train.allocator` lets its
+caches hold, and what making them leaves in between; measured on the demo's workers."""
 FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
 """Of activations and logits: what the allocator holds and cannot use, and what the backward pass
 works in; on a CPU as `benchmarks.memory` has shown."""
@@ -98,7 +98,7 @@ def memory(
         logits=logits,
         graphs=(activations + logits) * (gpu and precision == "bf16" and not sharded),
         other=CONTEXT_BYTES[kind]
-        + KERNELS_BYTES * (precision == "bf16" and not gpu)
+        + KERNELS_BYTES * (not gpu)
         + FRAGMENTS[kind] * (activations + logits),
         tokens=tokens,
     )

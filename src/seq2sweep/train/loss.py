@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
-from seq2sweep.model.products import product_type
+from seq2sweep.model.products import by_onednn, onednn, onednn_of_weight, product_type
 from seq2sweep.train import fused_loss
 
 CHUNK = {True: 1 << 24, False: 1 << 28}
@@ -90,14 +90,18 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         state_gradients = torch.empty_like(narrow_states) if with_gradients else None
         weight_gradient = torch.zeros_like(weight, dtype=wide) if with_gradients else None
         rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
+        fast = by_onednn(narrow_states, narrow_weight)
+        product = onednn if fast else F.linear
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
-            logits = F.linear(narrow_states[part], narrow_weight)
+            logits = product(narrow_states[part], narrow_weight)
             sums += _become_gradient(logits, target[part], smoothing, with_gradients)
             if state_gradients is None or weight_gradient is None:
                 continue
-            state_gradients[part] = logits @ narrow_weight
-            if dtype == wide:
+            state_gradients[part] = product(logits, narrow_weight.T)
+            if fast:
+                weight_gradient += onednn_of_weight(logits, narrow_states[part])
+            elif dtype == wide:
                 torch.addmm(weight_gradient, logits.T, narrow_states[part], out=weight_gradient)
             else:
                 weight_gradient += logits.T @ narrow_states[part]
