@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
-from seq2sweep.model import flops
+from seq2sweep.model import flops, varlen_attention
 from seq2sweep.train import footprint
 from seq2sweep.train.footprint import LargestPass, largest_pass
+from seq2sweep.train.updates import packs_all
 
 SIZE, LONGEST = 37_000, 250
 BASE = presets.load("base").config
@@ -55,6 +57,37 @@ def test_a_checkpoint_is_a_copy_in_the_memory_of_the_cpu() -> None:
     parts = [here.weights, here.gradients, here.optimizer, here.exchange, here.casts]
     rest = [here.activations, here.logits, here.graphs, here.other]
     assert here.needed == pytest.approx(sum([*parts, here.snapshot, *rest]))
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "recorded"),
+    [
+        ("base", {}, True),
+        ("base", {"model.d_k": 256, "model.d_v": 256}, True),
+        ("base", {"model.d_k": 512, "model.d_v": 512, "model.heads": 1}, False),
+        ("base", {"model.attention": "additive"}, False),
+        ("base", {"model.encoder_mixer": "recurrent"}, False),
+        ("base", {"model.decoder_mixer": "separable"}, False),
+        ("base", {"model.attention_dropout": 0.1}, False),
+        ("base", {"train.deterministic": True}, False),
+        ("base", {"cluster.fsdp": True}, False),
+        ("phrasebook-recurrent", {}, False),
+        ("phrasebook-convolutional", {}, False),
+        ("phrasebook-bytenet", {}, False),
+    ],
+)
+def test_cuda_graphs_take_memory_only_where_training_has_them(
+    preset: str, changes: dict[str, Any], recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = presets.load(preset).config
+    config = configuration.with_changes(config, changes | {"train.precision": "bf16"})
+    found = footprint.memory(config, SIZE, 1e4, 1000, workers=2, precision="bf16", gpu=True)
+    # They work in a memory of their own, as large as that of a pass.
+    assert found.graphs == (found.activations + found.logits if recorded else 0)
+    # What is asked of settings alone a GPU whose kernels work does.
+    monkeypatch.setattr(varlen_attention, "_is_right", lambda *_: True)
+    apart = config.train.deterministic or config.cluster.fsdp
+    assert packs_all(config, torch.device("cuda")) == (recorded or apart)
 
 
 def test_no_more_than_a_workers_share_and_no_less_than_a_sentence() -> None:

@@ -18,14 +18,14 @@ import torch
 from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision, cpu_features
-from seq2sweep.model import flops, varlen_attention
+from seq2sweep.model import flops
 from seq2sweep.model.products import linear
 from seq2sweep.planning import exchange, roofline
 from seq2sweep.planning.roofline import Prediction, Rates, Share
 from seq2sweep.planning.workload import Lengths, Training, Workload
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
-from seq2sweep.train.updates import repeats_itself
+from seq2sweep.train.updates import records_passes
 
 LAUNCH_SECONDS = 1e-3
 """Least time of a layer in a pass, forward and back, on a GPU: some dozens of kernels, started one
@@ -236,12 +236,7 @@ def update_of(
     """What a roofline says of an update of so many GPUs. size: of the vocabulary."""
     model, share = config.model, _share(config, found, workers)
     assert isinstance(model, TransformerConfig)
-    repeats = (  # as the training loop asks
-        not (config.train.deterministic or model.attention_dropout)
-        and max(model.d_k, model.d_v) <= varlen_attention.LARGEST
-        and repeats_itself(model)
-    )
-    fsdp = config.cluster.fsdp
+    fsdp, repeats = config.cluster.fsdp, records_passes(config)
     return roofline.predicted(model, size, share, rates, precision, workers, fsdp, repeats)
 
 

@@ -9,6 +9,7 @@ from seq2sweep.config import Config, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.train.loss import BLOCK, CHUNK
+from seq2sweep.train.updates import records_passes
 
 CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
 """Of libraries, Ray's among them, kernels and what they work in, before there is any tensor; on a
@@ -79,6 +80,7 @@ def memory(
     held = 4 * count / (workers if sharded else 1)
     share = share_of(config, workers)
     tokens = min(tokens, share)
+    recorded = gpu and precision == "bf16" and not sharded and records_passes(config)
     activations = tokens * per_token
     kind = "gpu" if gpu else "cpu"
     # Some rows at a time as products give them; of these some in float32, with probabilities.
@@ -96,7 +98,7 @@ def memory(
         casts=2 * _cast(config, size, count, sharded) * (precision == "bf16"),
         activations=activations,
         logits=logits,
-        graphs=(activations + logits) * (gpu and precision == "bf16" and not sharded),
+        graphs=(activations + logits) * recorded,
         other=CONTEXT_BYTES[kind]
         + KERNELS_BYTES * (not gpu)
         + FRAGMENTS[kind] * (activations + logits),

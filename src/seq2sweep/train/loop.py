@@ -45,7 +45,7 @@ from seq2sweep.train.step import (
     be_deterministic,
     choose_precision,
 )
-from seq2sweep.train.updates import Update, packs_all, repeats_itself, updates
+from seq2sweep.train.updates import Update, packs_all, records_passes, updates
 from seq2sweep.train.validation import negative_log_likelihood
 
 MOST_SKIPPED = 10
@@ -134,8 +134,8 @@ class _Training:
 
     def _passes(self) -> Passes | None:
         """As CUDA graphs, where every worker can have them: they exchange gradients in one way."""
-        able = not self.sharded and not self.settings.deterministic
-        able = able and packs_all(self.config, self.device) and repeats_itself(self.config.model)
+        able = not self.sharded and records_passes(self.config)
+        able = able and packs_all(self.config, self.device)
         if self.device.type == "cuda":  # where a kernel may work on some and not on others
             workers = torch.tensor(float(able), device=self.device)
             add_up(workers, self.world_size)
