@@ -286,7 +286,9 @@ class _Training:
 
     def _lost(self, what: str, since: int) -> UserError:
         """What to tell of a run that has gone wrong at a step."""
-        before = max((step for step in self.checkpoints if step < since), default=0)
+        # Within updates that were skipped, which changed nothing, it may have resumed.
+        resumed = self.checkpoints[0]
+        before = max((step for step in self.checkpoints if step < since), default=resumed)
         good = f"that of step {before}" if before else "none"
         return UserError(
             f"the run diverged: {what}. Last good checkpoint: {good}. Lower "
