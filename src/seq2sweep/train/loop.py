@@ -273,7 +273,8 @@ class _Training:
         shown = ", ".join(map(str, sentences[:10])) + (", ..." if len(sentences) > 10 else "")
         raise self._lost(
             f"loss or gradient was not finite in {int(self.streak)} updates in a row, steps "
-            f"{first} to {last}; the last of them was of lines {shown} of data/clean/train.*.txt",
+            f"{first} to {last}; the last of them was of lines {shown} of train.*.txt "
+            "in data/clean, of the stage student in models/silver",
             first,
         )
 
