@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep.data.batching import Batch
@@ -307,6 +309,34 @@ def test_only_what_has_gradients_gets_them_by_onednn() -> None:
     layer.requires_grad_(False)
     (gradient,) = torch.autograd.grad(layer(x.requires_grad_()).sum(), x)
     torch.testing.assert_close(gradient, layer.weight.sum(dim=0).expand(5, 3))
+
+
+class Weights(TorchDispatchMode):
+    """Those that oneDNN is given within."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if call is torch.ops.mkldnn._linear_pointwise.default:
+            self.given.append(args[1])
+        return call(*args, **(kwargs or {}))
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+def test_onednn_gets_no_weight_with_gaps_between_its_rows() -> None:
+    """Of one its products would be a hundred times slower."""
+    x, weight = torch.randn(6, 9)[:, 2:7], torch.randn(8, 9)[:, :5]
+    x.requires_grad_()
+    weight.requires_grad_()
+    with Weights() as weights:
+        out = linear(x, weight)
+        torch.autograd.grad(out, (x, weight), torch.randn(6, 20)[:, 4:12])
+    assert len(weights.given) == 3
+    for given in weights.given:
+        assert given.is_contiguous() or given.T.is_contiguous()
 
 
 @needs_onednn

@@ -233,16 +233,26 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return zeros.masked_fill_(~allowed, -math.inf)
 
 
-def pads_nothing(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the model in training attends packed sentences alone (`varlen_attention`), with
-    products of this type."""
+def may_pad_nothing(config: ModelConfig) -> bool:
+    """Whether the model in training attends packed sentences alone where `varlen_attention` serves.
+
+    Asks for no device, as a plan has none.
+    """
     return (
         isinstance(config, TransformerConfig)
         and config.encoder_mixer == config.decoder_mixer == "self_attention"
         and config.attention != "additive"
         and not config.attention_dropout
-        and varlen_attention.serves(device, dtype, max(config.d_k, config.d_v))
+        and max(config.d_k, config.d_v) <= varlen_attention.LARGEST
     )
+
+
+def pads_nothing(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether it does so on this device, with products of this type."""
+    if not may_pad_nothing(config):
+        return False
+    assert isinstance(config, TransformerConfig)
+    return varlen_attention.serves(device, dtype, max(config.d_k, config.d_v))
 
 
 def parameter_count(config: TransformerConfig) -> int:

@@ -104,6 +104,9 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
 
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weight^T + bias by oneDNN: [..., in] to [..., out]. No gradients: see `OneDNNLinear`."""
+    # Of rows with gaps in between its products are a hundred times slower.
+    if weight.layout == torch.strided and not weight.T.is_contiguous():
+        weight = weight.contiguous()
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
 

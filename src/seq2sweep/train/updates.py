@@ -14,8 +14,8 @@ from seq2sweep.config import Config, ModelConfig, TransformerConfig
 from seq2sweep.data.batching import Batch, Ids, blank, collate, passes, plan_epoch, share
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.vocabulary import EOS, PAD
-from seq2sweep.model import components, varlen_attention
-from seq2sweep.model.attention import pads_nothing
+from seq2sweep.model import components
+from seq2sweep.model.attention import may_pad_nothing, pads_nothing
 from seq2sweep.model.flops import training_flops
 from seq2sweep.train.metrics import Progress
 from seq2sweep.train.step import Staged, choose_precision
@@ -165,21 +165,9 @@ def repeats_itself(model: ModelConfig) -> bool:
 
 def records_passes(config: Config) -> bool:
     """Whether settings let passes be CUDA graphs (`train.step.Passes`), on GPUs in bf16 that have
-    the whole model.
-
-    Asks for no device, as a plan has none: a GPU attends such sentences as they are (`packs_all`)
-    where its kernels work.
-    """
+    the whole model and whose kernels work (`packs_all`)."""
     model = config.model
-    return (
-        not config.train.deterministic
-        and isinstance(model, TransformerConfig)
-        and model.encoder_mixer == model.decoder_mixer == "self_attention"
-        and model.attention != "additive"
-        and not model.attention_dropout
-        and max(model.d_k, model.d_v) <= varlen_attention.LARGEST
-        and repeats_itself(model)
-    )
+    return not config.train.deterministic and may_pad_nothing(model) and repeats_itself(model)
 
 
 def capacity(tokens_per_pass: int) -> int:
