@@ -365,6 +365,30 @@ def test_a_trial_of_another_project(project: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
+    ("change", "text", "remark"),
+    [
+        (("vocabulary", "dataset"), "same", "with different vocabularies, on the same text"),
+        (("vocabulary", "dataset"), "other", "on different data"),
+        (("vocabulary", "dataset"), "unknown", "on different data"),
+        (("dataset",), "same", "on different data"),
+    ],
+)
+def test_another_vocabulary_is_told_from_other_text(
+    change: tuple[str, ...],
+    text: str,
+    remark: str,
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its tokens are others too."""
+    own = {"input.clean": "unknown" if text == "unknown" else "same"}
+    write_sweep(project, lineage=LINEAGE | own)
+    changed = {f"data.{name}": "9" * 64 for name in change} | {"input.clean": text}
+    write_sweep(Path("other"), lineage=LINEAGE | changed)
+    assert compared(capsys, "base", "other:A-heads-1")["remarks"] == [f"Trained {remark}."]
+
+
+@pytest.mark.parametrize(
     ("what", "how"),
     [
         ("text", "valid is not the same text in both"),

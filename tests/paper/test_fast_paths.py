@@ -360,6 +360,24 @@ def test_loss_by_onednn_is_that_of_float64(pieces: int, monkeypatch: pytest.Monk
 
 @needs_onednn
 @pytest.mark.usefixtures("onednn")
+def test_products_by_onednn_have_the_same_bits_whatever_was_computed_before() -> None:
+    """A resume is exact: no kernel is chosen by what happened to be in a cache."""
+    torch.manual_seed(2)
+    x, weight = torch.randn(300, 64, requires_grad=True), torch.randn(130, 64, requires_grad=True)
+
+    def found() -> list[Tensor]:
+        out = linear(x, weight)
+        return [out, *torch.autograd.grad(out.square().sum(), (x, weight))]
+
+    first = found()
+    for rows in range(1, 130):
+        linear(x[:rows], weight[rows:]).sum().backward()
+    for mine, before in zip(found(), first, strict=True):
+        assert torch.equal(mine, before)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
 def test_pytorchs_counter_sees_products_by_onednn() -> None:
     x, weight = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
     with FlopCounterMode(display=False) as counter:

@@ -14,6 +14,7 @@ from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import Against, against, estimate
 from seq2sweep.report.number_format import p_value
+from seq2sweep.tracking.lineage import UNKNOWN
 
 
 def compare(
@@ -147,7 +148,12 @@ def _warnings(
     tests = [run.scores.test_set for run in (first, second) if run.scores]
     if len(tests) == 2 and None not in tests and tests[0] != tests[1]:
         yield f"Different test sets: {_unlike(tests[0] or {}, tests[1] or {})}."
-    if any(None not in pair for pair in unlike["data"].values()):
+    known = [name for name, pair in unlike["data"].items() if None not in pair]
+    # Another vocabulary makes other tokens of the same text, and so another `data.dataset`.
+    texts = {run.lineage.get("input.clean", UNKNOWN) for run in (first, second)}
+    if "data.vocabulary" in known and len(texts - {UNKNOWN}) == len(texts) == 1:
+        yield "Trained with different vocabularies, on the same text."
+    elif known:
         yield "Trained on different data."
 
 

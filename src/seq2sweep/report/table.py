@@ -203,7 +203,7 @@ def notes(
             "bootstrap over the sentences (p of 0.05 or more)"
             + (", or by the seeds (Welch's interval contains 0)." if seeds > 1 else ".")
             + f" Of comparisons in which nothing differs, one in 20 has a smaller p; here are "
-            f"{len(tested)}." + " ".join(["", *filter(None, [seeds_untested(variants)])])
+            f"{len(tested)}." + (f" {untested}" if (untested := seeds_untested(variants)) else "")
         )
     if any(variant.state == "stopped" for variant in variants):
         result.append(
