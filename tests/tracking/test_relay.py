@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -357,6 +358,37 @@ def test_another_store_gets_the_whole_of_what_was_not_complete(
     (run,) = runs(elsewhere, complete.train)
     assert steps(elsewhere, run) == list(range(1, STEPS + 1))
     scenario.check(experiment, complete)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_store_begun_anew_in_the_place_of_another_gets_the_whole_too(
+    tmp_path: Path, folder: Path, uri: str, new: Callable[..., Relay], refused: bool
+) -> None:
+    """Also if it has refused, before, what is of a run that it does not know."""
+    name = f"anew-{refused}"
+    recorded = scenario.record(tmp_path)
+
+    def fate(call: str) -> None:
+        if call == "set_terminated":
+            raise Killed
+
+    with pytest.raises(Killed):
+        new(fate=fate).deliver()
+    begun = 0
+    for box in outboxes(tmp_path / "tracking"):
+        with contextlib.suppress(FileNotFoundError):
+            noted = json.loads((box.folder / "delivered.json").read_text("utf-8"))
+            noted |= {"experiment": name, "run_id": uuid.uuid4().hex}
+            if refused:
+                last = box.records()[-1]
+                noted |= {"position": last.end, "refused": {str(last.begin): "no such run"}}
+            (box.folder / "delivered.json").write_text(json.dumps(noted))
+            begun += 1
+    assert begun > 0
+    relay = new(name)
+    assert relay.deliver()
+    assert relay.refused == {}
+    scenario.check(Experiment(uri, name, folder / "artifacts"), recorded)
 
 
 def test_children_wait_for_their_parent_or_do_without(

@@ -255,7 +255,11 @@ class Cursor:
             return anew
         if (found.store, found.experiment) == (store, experiment):
             return found
-        return cls(store, experiment, position=found.whole, whole=found.whole)
+        return found.elsewhere(store, experiment)
+
+    def elsewhere(self, store: str, experiment: str) -> Cursor:
+        """That of another store, which gets what this one does not hold whole."""
+        return Cursor(store, experiment, position=self.whole, whole=self.whole)
 
     def save(self, outbox: Outbox) -> None:
         """Write it, whole or not at all."""

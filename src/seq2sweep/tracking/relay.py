@@ -83,6 +83,7 @@ class Relay:
         self.failures: Counter[tuple[str, int, str]] = Counter()
         self._opened: Experiment | None = None
         self._retried: set[str] = set()
+        self._asked_for: set[str] = set()
 
     def deliver(self) -> bool:
         """Deliver all there is; False if `waiting` tells of something to come back for.
@@ -117,9 +118,7 @@ class Relay:
     def page(self, run: Recorder) -> str | None:
         """The address of a run's page, if the run is known."""
         run_id = self.run_id(run)
-        if run_id is None:
-            return None
-        return address(self.uri, f"{self.open().id}/runs/{run_id}")
+        return run_id and address(self.uri, f"{self.open().id}/runs/{run_id}")
 
     def cursor(self, box: Outbox) -> Cursor:
         """How far the store has an outbox."""
@@ -162,6 +161,8 @@ class Relay:
     def _deliver_locked(self, box: Outbox) -> None:
         box.end_if_dead()
         cursor = self.cursor(box)
+        if self._was_replaced(box, cursor):
+            cursor = cursor.elsewhere(cursor.store, cursor.experiment)
         # Once a process, as what was refused may be mended.
         retry = bool(cursor.refused) and box.name not in self._retried
         records = [
@@ -177,6 +178,18 @@ class Relay:
         with box.without_recorder() as descriptor:
             if descriptor is not None and cursor.position == box.path.stat().st_size:
                 _prune(box, cursor)
+
+    def _was_replaced(self, box: Outbox, cursor: Cursor) -> bool:
+        """Whether the store does not know the run: it is another one, in the place of the first."""
+        left = cursor.refused or cursor.journal or cursor.position < box.path.stat().st_size
+        if not left or cursor.run_id is None or box.name in self._asked_for:
+            return False
+        self._asked_for.add(box.name)
+        try:
+            self.open().client.get_run(cursor.run_id)
+        except store_errors() as error:  # all others are told when something is delivered
+            return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
+        return False
 
 
 def _prune(box: Outbox, cursor: Cursor) -> None:
