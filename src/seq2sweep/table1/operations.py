@@ -13,11 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep.table1.layer_types import written_out
 
-PRODUCTS = {
-    *(f"{kind}Backward0" for kind in ("Mm", "Addmm", "Bmm", "Baddbmm", "Mv", "Convolution")),
-    *("SoftmaxBackward0", "OneDNNLinearBackward"),
-}
-"""Nodes of the autograd graph that a chain counts."""
+PRODUCTS = ("Mm", "Addmm", "Bmm", "Baddbmm", "Mv", "Convolution", "Softmax")
+"""Kinds of nodes of the autograd graph that a chain counts, less their ending `Backward0`."""
 CHAIN_WIDTH = 8
 """d of the layers whose chains are walked: no chain depends on it."""
 
@@ -52,7 +49,7 @@ def chain_of(out: Tensor) -> int:
             waiting += [(node, True), *((before, False) for before in inputs)]
             continue
         longest = max((lengths[before] for before in inputs), default=0)
-        lengths[node] = longest + (node.name() in PRODUCTS)
+        lengths[node] = longest + (node.name().removesuffix("Backward0") in PRODUCTS)
     return lengths.get(out.grad_fn, 0)
 
 
