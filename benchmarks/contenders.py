@@ -145,9 +145,8 @@ def products(size: Size, precision: Precision) -> Update:
     Those of attention, between tokens, are left out. By the faster library, as ours are.
     """
     import torch
-    from torch.nn import functional as F
 
-    from seq2sweep.model.products import by_onednn, onednn, onednn_of_weight
+    from seq2sweep.model.products import multiply, weight_gradient
 
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     weights = [
@@ -165,14 +164,9 @@ def products(size: Size, precision: Precision) -> Update:
         for side, weight in weights:
             rows = int(tokens[side].ne(0).sum())
             states, gradient = (numbers(rows, width) for width in reversed(weight.shape))
-            fast = by_onednn(states, weight)
-            product = onednn if fast else F.linear
-            product(states, weight)
-            product(gradient, weight.T)
-            if fast:
-                onednn_of_weight(gradient, states)
-            else:
-                gradient.T @ states
+            multiply(states, weight)
+            multiply(gradient, weight.T)
+            weight_gradient(gradient, states)
 
     return update
 

@@ -384,7 +384,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("        weight = weight.contiguous()", "        pass"),
         ],
         f"{PACKAGE}/train/loss.py": [
-            ("weight_gradient += onednn_of_weight", "weight_gradient = onednn_of_weight"),
+            (
+                "weight_gradient(logits, narrow_states[part], of_weight)",
+                "weight_gradient(logits, narrow_states, of_weight)",
+            ),
         ],
         f"{PACKAGE}/train/allocator.py": [("_TRIM_THRESHOLD: -1", "_TRIM_THRESHOLD: 2**31 - 1")],
     },

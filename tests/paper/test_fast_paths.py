@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from seq2sweep.data.batching import Batch
@@ -25,6 +24,7 @@ from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
 from seq2sweep.model.products import Linear, laid_out, linear
+from seq2sweep.planning import speed
 from seq2sweep.train import loss as losses
 from seq2sweep.train import step
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT, keep_memory
@@ -311,32 +311,22 @@ def test_only_what_has_gradients_gets_them_by_onednn() -> None:
     torch.testing.assert_close(gradient, layer.weight.sum(dim=0).expand(5, 3))
 
 
-class Weights(TorchDispatchMode):
-    """Those that oneDNN is given within."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: list[Tensor] = []
-
-    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if call is torch.ops.mkldnn._linear_pointwise.default:
-            self.given.append(args[1])
-        return call(*args, **(kwargs or {}))
-
-
 @needs_onednn
 @pytest.mark.usefixtures("onednn")
-def test_onednn_gets_no_weight_with_gaps_between_its_rows() -> None:
+def test_onednn_gets_no_weight_with_gaps_between_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of one its products would be a hundred times slower."""
     x, weight = torch.randn(6, 9)[:, 2:7], torch.randn(8, 9)[:, :5]
     x.requires_grad_()
     weight.requires_grad_()
-    with Weights() as weights:
-        out = linear(x, weight)
-        torch.autograd.grad(out, (x, weight), torch.randn(6, 20)[:, 4:12])
-    assert len(weights.given) == 3
-    for given in weights.given:
-        assert given.is_contiguous() or given.T.is_contiguous()
+    product = mock.Mock(wraps=torch.ops.mkldnn._linear_pointwise)
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", product)
+    out = linear(x, weight)
+    torch.autograd.grad(out, (x, weight), torch.randn(6, 20)[:, 4:12])
+    given = [call.args[1] for call in product.call_args_list]
+    assert len(given) == 3
+    assert all(each.is_contiguous() or each.T.is_contiguous() for each in given)
 
 
 @needs_onednn
@@ -378,20 +368,65 @@ def test_products_by_onednn_have_the_same_bits_whatever_was_computed_before() ->
 
 @needs_onednn
 @pytest.mark.usefixtures("onednn")
-def test_pytorchs_counter_sees_products_by_onednn() -> None:
+def test_pytorchs_flop_counter_misses_no_product() -> None:
     x, weight = torch.randn(2, 3, 4), torch.randn(5, 4, requires_grad=True)
     with FlopCounterMode(display=False) as counter:
         linear(x.requires_grad_(), weight).sum().backward()
     assert counter.get_total_flops() == 3 * 2 * (2 * 3 * 4 * 5)
+    states, target = torch.randn(6, 4, requires_grad=True), torch.tensor([1, 2, 3, 4, 1, 2])
+    with FlopCounterMode(display=False) as counter:
+        projected_cross_entropy(states, weight, target, 0.1)
+    assert counter.get_total_flops() == 3 * 2 * (6 * 4 * 5)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+def test_a_product_by_onednn_keeps_what_a_gradient_needs_alone() -> None:
+    """So that where weights are frozen no input is kept, and it may change, as with F.linear."""
+    x, weight = torch.randn(5, 3), torch.randn(4, 3)
+    for needed in (x, weight):
+        out = linear(x.requires_grad_(needed is x), weight.requires_grad_(needed is weight))
+        with torch.no_grad():
+            needed += 1
+        out.sum().backward()
+        assert needed.grad is not None
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+def test_a_product_of_one_row_without_a_dimension_is_as_by_pytorch() -> None:
+    x, weight = torch.randn(3), torch.randn(4, 3, requires_grad=True)
+    torch.testing.assert_close(linear(x, weight), F.linear(x, weight))
+
+
+def test_the_plan_tries_a_product_that_onednn_would_make() -> None:
+    assert speed.PRODUCT_WIDTH**3 >= products.LARGE
+
+
+@needs_onednn
+def test_whether_a_product_is_large_is_asked_of_the_rows_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "LARGE", 5 * 3 * 4)
+    x, weight = torch.randn(5, 3), torch.randn(8, 3, requires_grad=True)
+    assert "OneDNN" in str(linear(x, weight, rows=slice(2, 6)).grad_fn)
+    assert "OneDNN" not in str(linear(x, weight, rows=slice(2, 5)).grad_fn)
 
 
 @needs_onednn
 @pytest.mark.parametrize(
     ("cpu", "avx512", "faster"),
-    [("AMD EPYC", True, True), ("AMD EPYC", False, False), ("Intel(R) Xeon(R)", True, False)],
+    [
+        ("AMD EPYC", True, True),
+        ("AMD EPYC", False, False),
+        ("Intel Xeon Gold", True, False),
+        ("", True, False),
+        (None, True, False),
+    ],
 )
 def test_onednn_serves_where_mkl_has_no_avx512(
-    cpu: str, avx512: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
+    cpu: str | None, avx512: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     able = {"cpu_name": cpu, "avx512_f": avx512}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
@@ -403,6 +438,23 @@ def test_onednn_serves_where_mkl_has_no_avx512(
     assert not products.by_onednn(x.double(), weight.double())
     with torch.autocast("cpu", torch.bfloat16):
         assert not products.by_onednn(x, weight)
+
+
+def test_no_process_imports_triton_before_it_needs_it() -> None:
+    """At the end of a process Triton says what leaked, behind the one line of a user's mistake."""
+    code = """
+import sys
+
+class Asked:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("triton"):
+            print(name)
+
+sys.meta_path.insert(0, Asked())
+import seq2sweep.cluster.train_worker, seq2sweep.decode.streaming, seq2sweep.stages.training
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 # --- dropout -------------------------------------------------------------------------------------

@@ -4,10 +4,9 @@ the same ones hundreds of times, lays them out."""
 from __future__ import annotations
 
 import functools
-import math
 import platform
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.utils.flop_counter import register_flop_formula
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 _search = threading.local()
 _LAID_OUT: set[torch.dtype] = set()
@@ -65,10 +64,11 @@ def linear(
     if torch.compiler.is_compiling():
         return F.linear(x, weight[rows], bias)
     if not torch.is_inference_mode_enabled() or not _serves(x, weight):
-        if not by_onednn(x, weight):
-            return F.linear(x, weight[rows], bias)
+        weight = weight[rows]
+        if x.dim() < 2 or not by_onednn(x, weight):
+            return F.linear(x, weight, bias)
         # Rows, as a view made inside could not be changed in place.
-        product: Tensor = OneDNNLinear.apply(x.flatten(0, -2), weight[rows], bias)  # type: ignore[no-untyped-call]
+        product: Tensor = OneDNNLinear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
         return product if x.dim() == 2 else product.unflatten(0, x.shape[:-1])
     key = id(weight), rows.start, rows.stop
     if key not in _search.weights:
@@ -82,24 +82,46 @@ def linear(
 def onednn_is_faster() -> bool:
     """Whether oneDNN multiplies float32 faster here than PyTorch does by itself.
 
-    That asks MKL, which takes AVX-512 on Intel's processors alone. On an EPYC of 2025 (Zen 5) it
+    PyTorch asks MKL, which takes AVX-512 on Intel's processors alone. On an EPYC of 2025 (Zen 5) it
     makes 0.2 TFLOP/s on two cores, oneDNN 0.5, of a gradient of weights 0.4 and less.
     """
+    if torch.float32 not in _LAID_OUT:
+        return False
     able = torch.cpu.get_capabilities()
-    intel = str(able.get("cpu_name")).startswith("Intel")
-    return torch.float32 in _LAID_OUT and bool(able.get("avx512_f")) and not intel
+    name = str(able.get("cpu_name") or "")
+    return bool(name) and not name.startswith("Intel") and bool(able.get("avx512_f"))
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether products of these are `onednn`'s: large ones in float32, on a CPU where that is
-    faster."""
+    """Whether x weight^T is `onednn`'s: a large product in float32, on a CPU where that is faster.
+
+    Not within a dispatch mode: PyTorch's FLOP counter knows its own products alone.
+    """
     return (
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() * weight.size(0) >= LARGE
         and not torch.is_autocast_enabled("cpu")
         and onednn_is_faster()
+        and not is_in_torch_dispatch_mode()
     )
+
+
+def multiply(x: Tensor, weight: Tensor) -> Tensor:
+    """x weight^T by the faster library: [..., in] to [..., out]. No gradients: see `linear`."""
+    return onednn(x, weight) if by_onednn(x, weight) else F.linear(x, weight)
+
+
+def weight_gradient(gradient: Tensor, x: Tensor, total: Tensor | None = None) -> Tensor:
+    """gradient^T x by the faster library: [out, in] of rows [N, out] and [N, in]; where there is a
+    total of the same shape, added to it."""
+    if by_onednn(gradient, x.T):
+        made = onednn_of_weight(gradient, x)
+    elif total is not None and total.dtype == x.dtype:
+        return torch.addmm(total, gradient.T, x, out=total)
+    else:
+        made = gradient.T @ x
+    return made if total is None else total.add_(made)
 
 
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -124,7 +146,8 @@ class OneDNNLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        context.save_for_backward(x, weight)
+        of_x, of_weight, _ = context.needs_input_grad
+        context.save_for_backward(x if of_weight else None, weight if of_x else None)
         return onednn(x, weight, bias)
 
     @staticmethod
@@ -154,11 +177,3 @@ def _serves(x: Tensor, weight: Tensor) -> bool:
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
     )
-
-
-if _LAID_OUT:
-
-    @register_flop_formula(torch.ops.mkldnn._linear_pointwise)
-    def _operations(x: Sequence[int], weight: Sequence[int], *_: Any, **__: Any) -> int:
-        """For PyTorch's counter, which knows its own products alone; of these shapes."""
-        return 2 * math.prod(x) * weight[0]

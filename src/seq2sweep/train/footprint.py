@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from seq2sweep.config import Config, TransformerConfig, target_size
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
+from seq2sweep.model.products import onednn_is_faster
 from seq2sweep.train.loss import BLOCK, CHUNK
 from seq2sweep.train.updates import records_passes
 
@@ -32,10 +33,10 @@ class Memory:
 
     weights, gradients and optimizer (Adam's two moments, nesterov's one) are float32; exchange:
     what other workers get of the gradients, where those of several passes are added up beside it,
-    or with cluster.fsdp what is whole at a moment;
-    graphs: where passes are CUDA graphs (`train.step.Passes`), what those of them need; casts:
-    weights as bf16, with cluster.fsdp those of the projection alone where layers are
-    gathered so; snapshot: the first worker's copy of weights and moments while a checkpoint is
+    or with cluster.fsdp what is whole at a moment; graphs: where passes are CUDA graphs
+    (`train.step.Passes`), what those of them need; casts: weights as bf16, with cluster.fsdp those
+    of the projection alone where layers are gathered so, and in float32 what oneDNN needs for the
+    projection; snapshot: the first worker's copy of weights and moments while a checkpoint is
     written, of a GPU's in other memory; activations: kept for the backward pass; logits: with the
     loss; other: libraries, kernels and fragments.
     """
@@ -95,7 +96,7 @@ def memory(
         optimizer=config.moments * held,
         exchange=_whole(config, size, count) if sharded else held * copied,
         snapshot=0.0 if gpu else 4 * (1 + config.moments) * count,
-        casts=2 * _cast(config, size, count, sharded) * (precision == "bf16"),
+        casts=_casts(config, size, count, precision, sharded, gpu),
         activations=activations,
         logits=logits,
         graphs=(activations + logits) * recorded,
@@ -169,17 +170,23 @@ def share_of(config: Config, workers: int) -> int:
     return -(-config.train.tokens_per_update // workers)
 
 
-def _cast(config: Config, size: int, parameters: int, sharded: bool) -> int:
-    """Weights of which a copy in bf16 is held until the backward pass is done: all, but for those
-    that `train.distributed` gathers in bf16."""
+def _casts(
+    config: Config, size: int, parameters: int, precision: Precision, sharded: bool, gpu: bool
+) -> int:
+    """Bytes of copies of weights. In bf16 they are held until the backward pass is done: of all,
+    but for those that `train.distributed` gathers in bf16. In float32 there are two while oneDNN
+    multiplies by the projection, in its layout and as a gradient that is added to another."""
     model = config.model
+    projection = target_size(model, size) * model.d_model
+    if precision != "bf16":
+        return 2 * 4 * projection * (not gpu and onednn_is_faster())
     if not (
         sharded
         and isinstance(model, TransformerConfig)
         and model.encoder_mixer == model.decoder_mixer == "self_attention"
     ):
-        return parameters
-    return target_size(model, size) * model.d_model
+        return 2 * parameters
+    return 2 * projection
 
 
 def _whole(config: Config, size: int, parameters: int) -> float:

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from seq2sweep.data.vocabulary import PAD
-from seq2sweep.model.products import by_onednn, onednn, onednn_of_weight, product_type
+from seq2sweep.model.products import multiply, product_type, weight_gradient
 from seq2sweep.train import fused_loss
 
 CHUNK = {True: 1 << 24, False: 1 << 28}
@@ -88,27 +87,18 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         sums = states.new_zeros(2, dtype=wide)
         narrow_states, narrow_weight = states.to(dtype), weight.to(dtype)
         state_gradients = torch.empty_like(narrow_states) if with_gradients else None
-        weight_gradient = torch.zeros_like(weight, dtype=wide) if with_gradients else None
+        of_weight = torch.zeros_like(weight, dtype=wide) if with_gradients else None
         rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
-        fast = by_onednn(narrow_states, narrow_weight)
-        product = onednn if fast else F.linear
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
-            logits = product(narrow_states[part], narrow_weight)
+            logits = multiply(narrow_states[part], narrow_weight)
             sums += _become_gradient(logits, target[part], smoothing, with_gradients)
-            if state_gradients is None or weight_gradient is None:
+            if state_gradients is None or of_weight is None:
                 continue
-            state_gradients[part] = product(logits, narrow_weight.T)
-            if fast:
-                weight_gradient += onednn_of_weight(logits, narrow_states[part])
-            elif dtype == wide:
-                torch.addmm(weight_gradient, logits.T, narrow_states[part], out=weight_gradient)
-            else:
-                weight_gradient += logits.T @ narrow_states[part]
-        if state_gradients is not None and weight_gradient is not None:
-            context.save_for_backward(
-                state_gradients.to(states.dtype), weight_gradient.to(weight.dtype)
-            )
+            state_gradients[part] = multiply(logits, narrow_weight.T)
+            weight_gradient(logits, narrow_states[part], of_weight)
+        if state_gradients is not None and of_weight is not None:
+            context.save_for_backward(state_gradients.to(states.dtype), of_weight.to(weight.dtype))
         loss, likelihood = sums
         context.mark_non_differentiable(likelihood)
         return loss, likelihood
