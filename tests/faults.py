@@ -918,8 +918,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/train/footprint.py": [
             (
-                "    return target_size(model, size) * model.d_model",
-                "    return parameters",
+                "    return 2 * projection",
+                "    return 2 * parameters",
             ),
             ("if share > tokens else held", "if False else held"),
         ],
