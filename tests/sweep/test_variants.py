@@ -403,6 +403,28 @@ def test_what_is_wrong_is_said_in_one_line(
 # --- precision -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"train.keep_checkpoints": 9}, True),
+        ({"train.keep_every": 300}, True),
+        ({"train.checkpoint_every": 300, "train.keep_best": 0}, True),
+        ({"train.validate_every": 50}, False),
+    ],
+)
+def test_how_checkpoints_are_kept_trains_no_trial_anew(
+    base: Config, changes: dict[str, int], same: bool
+) -> None:
+    """A trial has one at each validation, and the newest is scored."""
+    config = swept(base, {"model.dropout": [0.3]})
+    every = {"train.validate_every": 100, "train.checkpoint_every": 100}
+    before, after = (
+        {variant.fingerprint for variant in accepted(configuration.with_changes(config, each))}
+        for each in (every, every | changes)
+    )
+    assert (before == after) == same
+
+
 @pytest.mark.parametrize(("width", "expected"), [(32, "float32"), (128, "bf16")])
 def test_auto_is_resolved_once_by_the_base(
     base: Config, monkeypatch: pytest.MonkeyPatch, width: int, expected: str

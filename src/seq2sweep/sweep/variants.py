@@ -23,6 +23,8 @@ MOST_TRAININGS = 2_000
 `sweep.budget: flops` up to a tenth of one more for each model and million sentence pairs."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 LEARNING_RATE = "train.learning_rate_scale"
+KEEPING = ("checkpoint_every", "keep_checkpoints", "keep_best", "keep_every")
+"""Of the section `train`, what changes no trial: `with_trials_checkpoints`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class Variant:
     @property
     def fingerprint(self) -> str:
         """Hash of all that determines how this variant trains, apart from the data."""
-        return configuration.fingerprint(self.config, *SWEPT_SECTIONS, of_result=True)
+        without = [f"train.{key}" for key in KEEPING]
+        return configuration.fingerprint(
+            self.config, *SWEPT_SECTIONS, of_result=True, without=without
+        )
 
 
 @dataclass(frozen=True)
