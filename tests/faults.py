@@ -769,7 +769,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     # --- given translations
     "tests/decode/test_forced.py": {
         f"{PACKAGE}/decode/forced.py": [
-            ("places // width, found", "places % len(sums), found"),
+            ("places // target.width, found", "places % len(sums), found"),
             ("return -torch.cat(found)", "return torch.cat(found)"),
             ("int(bitext.target_lengths[i])", "int(bitext.source_lengths[i])"),
             ("    model.eval()\n", "    model.train()\n"),
@@ -791,7 +791,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
         f"{PACKAGE}/decode/forced.py": [
-            ("for one in members]", "for one in members[:1]]"),
+            ("for one in members_of(model)]", "for one in members_of(model)[:1]]"),
         ],
     },
     "tests/evaluate/test_pair_scores.py": {
@@ -1234,6 +1234,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_variants.py": {
         f"{PACKAGE}/sweep/variants.py": [
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
+            ("of_result=True, without=without", "of_result=True"),
             ("renamed.pop(variant.fingerprint[:8], variant.slug)", "variant.slug"),
             ("renamed.pop(variant", "renamed.get(variant"),
         ],

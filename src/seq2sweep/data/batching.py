@@ -109,10 +109,6 @@ class Batch:
     target_in: torch.Tensor
     target_out: torch.Tensor
 
-    def to(self, device: torch.device) -> Batch:
-        """The batch on a device; returns at once where the copy can run in the background."""
-        return Batch(*(ids.to(device, non_blocking=True) for ids in vars(self).values()))
-
 
 def collate(bitext: Bitext, ids: Ids) -> Batch:
     """The sentences `ids` (at least one), in this order, as one padded batch."""

@@ -14,8 +14,9 @@ from seq2sweep.data.batching import Batch, collate, passes
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.decode.ensemble import log_mean, members_of
 from seq2sweep.model.architecture import Architecture
-from seq2sweep.model.packing import Packing
+from seq2sweep.model.products import multiply
 from seq2sweep.train.loss import CHUNK
+from seq2sweep.train.step import Staged
 
 
 @dataclass(frozen=True)
@@ -51,20 +52,21 @@ def score_pairs(
 
 def _log_probabilities(model: Architecture, batch: Batch, device: torch.device) -> Tensor:
     """Of each target, in nats: float64 [B]."""
-    packings = Packing.of(batch.source), Packing.of(batch.target_in)
-    places, width = packings[1].places, packings[1].width
-    target = batch.target_out.flatten()[places].to(device)
-    given = batch.to(device)
-    both = packings[0].to(device), packings[1].to(device)
+    staged = Staged.of(batch, device)
+    target = staged.packings[1]
+    given = staged.to(device)
 
-    def head(states: Tensor, weight: Tensor) -> Tensor:
-        return _of_tokens(states, weight, target)
+    def found_by(one: Architecture) -> Tensor:
+        def head(states: Tensor, weight: Tensor) -> Tensor:
+            return _of_tokens(states, weight, given.target)
+
+        found: Tensor = one(given.source, given.target_in, given.packings, head)
+        return found.double()
 
     # The mean of members' probabilities can be had token by token: no step needs the others.
-    members = members_of(model)
-    found = log_mean([one(given.source, given.target_in, both, head).double() for one in members])
+    found = log_mean([found_by(one) for one in members_of(model)])
     sums = torch.zeros(len(batch.source), dtype=torch.float64)
-    return sums.index_add_(0, places // width, found.cpu())
+    return sums.index_add_(0, target.places // target.width, found.cpu())
 
 
 def _of_tokens(states: Tensor, weight: Tensor, target: Tensor) -> Tensor:
@@ -73,5 +75,5 @@ def _of_tokens(states: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
     parts = zip(states.split(rows), target.split(rows), strict=True)
     wide = torch.promote_types(states.dtype, torch.float32)
-    found = [F.cross_entropy(F.linear(x, weight).to(wide), y, reduction="none") for x, y in parts]
+    found = [F.cross_entropy(multiply(x, weight).to(wide), y, reduction="none") for x, y in parts]
     return -torch.cat(found)

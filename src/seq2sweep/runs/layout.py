@@ -3,6 +3,7 @@ of these are kept."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -85,14 +86,10 @@ def resume_point(folder: Path) -> Path | None:
 
 
 def _newest_whole(newest_first: Iterable[Path]) -> Path | None:
-    return next((path for path in newest_first if _damage(path) is None), None)
-
-
-def _damage(checkpoint: Path) -> str | None:
-    try:
-        checkpointing.verify(checkpoint)
-    except checkpointing.CheckpointError as error:
-        return str(error)
+    for path in newest_first:
+        with contextlib.suppress(checkpointing.CheckpointError):
+            checkpointing.verify(path)
+            return path
     return None
 
 
@@ -104,10 +101,10 @@ def remove_damaged(folder: Path) -> list[Path]:
     """
     whole = []
     for path in checkpoints(folder):
-        damage = _damage(path)
-        if damage is None:
+        try:
+            checkpointing.verify(path)
             whole.append(path)
-        else:
+        except checkpointing.CheckpointError as damage:
             shutil.rmtree(path)
             console.say(f"{damage}; removed")
     return whole

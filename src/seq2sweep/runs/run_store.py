@@ -181,11 +181,7 @@ class RunStore:
     def begin_attempt(self, attempt: str) -> None:
         """Before workers start: nothing is there that says that earlier ones hung."""
         self.attempt, self._asked, self._begun = attempt, False, False
-        self.retried(self._keep_hang_logs)
-
-    def _keep_hang_logs(self) -> None:
-        for log in hang_logs(self.folder):
-            keep_log(log)
+        self.retried(lambda: list(map(keep_log, hang_logs(self.folder))))
 
     def end_attempt(self) -> None:
         """After workers have left: leave nothing of the attempt behind."""
