@@ -50,6 +50,12 @@ SECRET_CONTENT = {
     "a Hugging Face token": rb"\bhf_[A-Za-z0-9]{30}",
     "an API key": rb"\bsk-[\w-]{32}",
 }
+DVC_SECRETS = re.compile(
+    rb"(?m)^[ \t]*(password|token|secret_access_key|session_token|sse_customer_key|account_key"
+    rb"|connection_string|sas_token|client_secret|oss_key_secret|gdrive_client_secret)"
+    rb"[ \t]*=[ \t]*\S"
+)
+"""Options of a remote in DVC's config that give access; they belong into .dvc/config.local."""
 LOGINS = ("ssh", "git", "sftp", "rsync", "postgresql", "mysql", "mssql")
 """Schemes whose addresses name a user by custom: without a `:` that is no secret."""
 _PLACEHOLDER = re.compile(
@@ -136,10 +142,16 @@ def is_secret_by_name(path: str) -> bool:
     return secret and not name.endswith(HARMLESS_ENDINGS)
 
 
-def secret_in(content: bytes) -> str | None:
-    """What a file holds and in which line, such as `an AWS key in line 3`; never the secret."""
+def secret_in(content: bytes, path: str = "") -> str | None:
+    """What a file holds and in which line, such as `an AWS key in line 3`; never the secret.
+
+    path: of the file, of which some formats are known.
+    """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         content = content.decode("utf-16", errors="replace").encode()
+    if PurePosixPath(path).match(".dvc/config*") and (option := DVC_SECRETS.search(content)):
+        line = content.count(b"\n", 0, option.start(1)) + 1
+        return f"the {option[1].decode()} of a DVC remote in line {line}"
     for what, pattern in SECRET_CONTENT.items():
         found = re.search(pattern, content)
         if found:

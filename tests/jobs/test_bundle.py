@@ -206,6 +206,18 @@ def test_an_address_with_a_secret_is_refused_in_any_file(
         bundle.collect(repository)
 
 
+@pytest.mark.parametrize("key", ["password", "secret_access_key", "sas_token"])
+def test_the_key_of_a_dvc_remote_is_refused(repository: Path, key: str) -> None:
+    (repository / ".dvc").mkdir()
+    config = repository / ".dvc/config"
+    config.write_text(f"['remote \"data\"']\n    ask_password = true\n    {key} = hunter2\n")
+    with pytest.raises(UserError, match=rf"\.dvc/config \(the {key} of a DVC remote in line 3\)"):
+        bundle.collect(repository)
+    config.write_text("['remote \"data\"']\n    url = s3://bucket/data\n    ask_password = true\n")
+    (repository / "settings.py").write_text(f"{key} = ask()\n")
+    assert {".dvc/config", "settings.py"} <= bundle.collect(repository).files.keys()
+
+
 @pytest.mark.parametrize(
     "harmless",
     [

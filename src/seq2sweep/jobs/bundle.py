@@ -69,7 +69,7 @@ def collect(project: Path) -> Upload:
     _check_size(sizes)
     _refuse([f"{path} (by its name)" for path in sizes if is_secret_by_name(path)])
     files = {path: (project / path).read_bytes() for path in sizes}
-    _refuse([f"{path} ({what})" for path in files if (what := secret_in(files[path]))])
+    _refuse([f"{path} ({what})" for path in files if (what := secret_in(files[path], path))])
     return Upload(files, left_out)
 
 
