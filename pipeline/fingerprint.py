@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seq2sweep import code_fingerprint
 from seq2sweep.config import Config
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.stages import stage
 
 
 def work(config: Config) -> None:
-    project = Path.cwd()
-    meaning = {dvc_stages.FOLDER: dvc_stages.meaning_of_folder(config)}
-    for name in dvc_stages.stage_names(project):
-        if name != dvc_stages.FINGERPRINT:
-            meaning[name] = code_fingerprint.of_parts(dvc_stages.code(project, name))
-    stage.write_json(Path(dvc_stages.CODE_FILE), meaning)
+    dvc_stages.write_code(Path.cwd(), config)
 
 
 if __name__ == "__main__":

@@ -231,6 +231,28 @@ def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
     assert not [out for out in dvc_stages.outputs(ROOT, "all") if out.startswith("data/")]
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_pulled_data_serve_where_nothing_has_run_yet(stub: Project, same: bool) -> None:
+    """As after `git clone; dvc pull`: code.json is in neither, and is made as it was, or not used
+    where it would be another."""
+    make_data(stub, "aaaa")
+    config, lock = load(stub), stub.folder / "dvc.lock"
+    described = yaml.safe_load((stub.folder / "dvc.yaml").read_text())
+    described["stages"]["fingerprint"] = {"cmd": "c", "outs": ["code.json"]}
+    described["stages"]["train"]["params"] = [{"code.json": ["train"]}]
+    (stub.folder / "dvc.yaml").write_text(yaml.safe_dump(described))
+    dvc_stages.write_code(stub.folder, config)
+    code = stub.folder / "code.json"
+    outs = [{"path": "code.json", "hash": "md5", "md5": dvc_stages.sum_of(code) * same or "other"}]
+    stages = yaml.safe_load(lock.read_text())["stages"] | {
+        "fingerprint": {"cmd": "c", "outs": outs}
+    }
+    lock.write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+    code.unlink()
+    assert order(stub).inputs.keys() == ({"data/encoded", "code.json"} if same else set())
+    assert code.exists()
+
+
 def test_what_runs_is_not_taken_for_done(stub: Project) -> None:
     make_data(stub, "aaaa")
     lock = yaml.safe_load(dvc_stages.lock_of_inputs(stub.folder, "train"))

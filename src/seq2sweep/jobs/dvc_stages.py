@@ -19,6 +19,7 @@ from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.paths import read_text
+from seq2sweep.storage.atomic import write_json
 
 ALL = "all"
 """Stands for every stage."""
@@ -99,12 +100,21 @@ def code(project: Path, stage: str) -> dict[str, str]:
     return parts
 
 
-def meaning_of_folder(config: configuration.Config) -> str:
+def write_code(project: Path, config: configuration.Config) -> None:
+    """Write CODE_FILE: what the code of each stage means, and FOLDER. Raises as `code`."""
+    meaning = {FOLDER: meaning_of_folder(project, config)}
+    for name in stage_names(project):
+        if name != FINGERPRINT:
+            meaning[name] = code_fingerprint.of_parts(code(project, name))
+    write_json(project / CODE_FILE, meaning)
+
+
+def meaning_of_folder(project: Path, config: configuration.Config) -> str:
     """sha256 (hex) of what `data.folder` holds, which CODE_FILE has as FOLDER."""
     # A folder that data is made from holds code or a registry, as ours do; any other holds text,
     # which may be a translation to Python in train.py.
     text = config.data.dataset in ("files", "ptb")
-    return code_fingerprint.of_folder(Path(config.data.folder), bytewise=text)
+    return code_fingerprint.of_folder(project / config.data.folder, bytewise=text)
 
 
 def outputs(project: Path, stage: str) -> list[str]:

@@ -73,7 +73,7 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
                 "ignores it; take it out there, or, where a folder above is the repository, make "
                 "the project one by `git init`"
             )
-    inputs = _inputs(project, stage, current)
+    inputs = _inputs(project, config, stage, current)
     identity = {
         "stage": stage,
         "code": content.fingerprint(),
@@ -182,10 +182,16 @@ def examine(config: Config, address: str, project: Path) -> list[Finding]:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
+def _inputs(project: Path, config: Config, stage: str, current: bool | None) -> dict[str, str]:
     """What the stage reads and other stages have made here, with its sums."""
     read = dvc_stages.inputs(project, stage)
     sums = dvc_stages.sums(project)
+    code = project / dvc_stages.CODE_FILE
+    if dvc_stages.CODE_FILE in read and not code.exists():
+        # After `git clone; dvc pull`: neither git nor DVC's cache has it.
+        dvc_stages.write_code(project, config)
+        if dvc_stages.sum_of(code) != sums.get(dvc_stages.CODE_FILE):
+            return {}
     if not read or not all(path in sums and (project / path).exists() for path in read):
         return {}
     if current is None:

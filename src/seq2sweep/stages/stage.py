@@ -108,7 +108,7 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     folder = _recorded_folder(project, config, entries)
     yield
     now = values_of(configuration.load(PARAMS)) | code()
-    now |= {name: dvc_stages.meaning_of_folder(config) for name in folder}
+    now |= {name: dvc_stages.meaning_of_folder(project, config) for name in folder}
     changed = code_fingerprint.differences(values | began | folder, now)
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
