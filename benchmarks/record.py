@@ -32,6 +32,11 @@ OTHERS = tuple(
     for name in ("bytenet", "convolutional", "recurrent")
 )
 """Architectures of Table 2's other models: all that is measured here is of Transformers."""
+UNUSED = tuple(
+    Path(f"src/seq2sweep/train/{name}.py")
+    for name in ("checkpointing", "compiled", "events", "footprint", "loop", "validation")
+)
+"""What an update of `benchmarks.contenders` does not import."""
 TRAINING = (
     *CORE,
     *(f"benchmarks/{name}.py" for name in ("contenders", "handwritten", "sizes", "toolkits")),
@@ -42,7 +47,8 @@ TEXT = (*SEARCH, "src/seq2sweep/evaluate")
 
 @dataclass(frozen=True)
 class Measured:
-    """command: prints one JSON object; code: files and folders that its figures depend on.
+    """command: prints one JSON object; code: files and folders that its figures depend on, but for
+    those `without`.
 
     preset: whose settings they depend on.
     """
@@ -50,10 +56,12 @@ class Measured:
     command: tuple[str, ...]
     code: tuple[str, ...]
     preset: str = "phrasebook"
+    without: tuple[Path, ...] = ()
 
     def fingerprint(self) -> str:
         """Of the code as it is now, and of those settings."""
-        code = of_code(file for name in self.code for file in _files(ROOT / name))
+        left_out = {ROOT / file for file in (*OTHERS, *self.without)}
+        code = of_code(file for name in self.code for file in _files(ROOT / name, left_out))
         return f"{code} {presets.load(self.preset).settings}"
 
 
@@ -107,7 +115,9 @@ MEASURED = {
         ),
     ),
     **{
-        f"train_{size}": Measured(("python", "-m", "benchmarks.train", "--sizes", size), TRAINING)
+        f"train_{size}": Measured(
+            ("python", "-m", "benchmarks.train", "--sizes", size), TRAINING, without=UNUSED
+        )
         for size in SIZES
     },
     "verdicts": Measured(
@@ -159,9 +169,8 @@ def record(name: str) -> Path:
     return path
 
 
-def _files(place: Path) -> list[Path]:
-    others = {ROOT / other for other in OTHERS}
-    found = [place] if place.suffix == ".py" else sorted({*place.rglob("*.py")} - others)
+def _files(place: Path, left_out: set[Path]) -> list[Path]:
+    found = [place] if place.suffix == ".py" else sorted({*place.rglob("*.py")} - left_out)
     assert found, f"{place} has no code"
     return found
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.record import FIGURES, MEASURED, read
+from benchmarks.contenders import MAKERS
+from benchmarks.record import FIGURES, MEASURED, UNUSED, read
+from seq2sweep import code_fingerprint
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -89,6 +91,12 @@ def test_the_code_is_what_was_measured(name: str) -> None:
         f"what docs/figures/{name}.json measures has changed since: "
         f"python -m benchmarks.record {name}, and put the new figures into the pages that quote it"
     )
+
+
+@pytest.mark.parametrize("program", sorted(set(MAKERS.values())))
+def test_what_an_update_is_measured_by_counts(program: str) -> None:
+    used = code_fingerprint.modules(program, ROOT / "src", ROOT, whole=True)
+    assert not {ROOT / file for file in UNUSED} & set(used.values())
 
 
 def test_each_file_is_quoted_and_says_where_it_comes_from() -> None:
