@@ -15,7 +15,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.scores_in_words import in_words
 from seq2sweep.evaluate.translations_table import read_table
 from seq2sweep.paths import mismatch, read_json
-from seq2sweep.presets.parsers import TEST_SECTIONS, TRAIN_SECTIONS
+from seq2sweep.presets.parsers import TEST_SECTIONS, TEST_TREES, TRAIN_SECTIONS, TRAIN_TREES
 from seq2sweep.report import page, samples
 from seq2sweep.report.attention import heads_table
 from seq2sweep.report.formats import table_files
@@ -52,12 +52,13 @@ def work(config: Config) -> None:
     trained = receipt.get("config")
     model = trained.get("model") if isinstance(trained, dict) else None
     train = read_json(project_files.METRICS / "train.json")
+    prepare = read_json(project_files.METRICS / "prepare.json")
     score = config.data.score
     evaluate = checked(project_files.EVALUATED, lambda c: length_scores.problem_of_model(c, score))
     table1 = checked(project_files.REPORTS / "table1.json", problem)
     results = page.Results(
         dataset=stage.dataset_in_words(config),
-        prepare=read_json(project_files.METRICS / "prepare.json"),
+        prepare=prepare,
         train=train,
         curves=read_curves(project_files.METRICS / "curves.csv"),
         evaluate=evaluate,
@@ -73,7 +74,7 @@ def work(config: Config) -> None:
             lambda c: mismatch(c, {"reason": str} if c.get("reason") else ATTENTION),
         ),
         model=model,
-        parser=parser(config, evaluate, model, train["parameters"]),
+        parser=parser(config, evaluate, model, train["parameters"], prepare),
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
     texts |= table2_files(results.sweep, results.dataset)
@@ -113,13 +114,23 @@ def record(
 
 
 def parser(
-    config: Config, evaluate: dict[str, Any], model: dict[str, Any] | None, parameters: int
+    config: Config,
+    evaluate: dict[str, Any],
+    model: dict[str, Any] | None,
+    parameters: int,
+    prepare: dict[str, Any],
 ) -> Parser | None:
-    """What Table 4 says of this run; None where it translates."""
+    """What Table 4 says of this run; None where it translates. prepare: metrics/prepare.json."""
     if config.data.task != "parsing":
         return None
     sections = (config.parsing.train_sections, config.parsing.test_sections)
-    standard = config.data.dataset == "ptb" and sections == (TRAIN_SECTIONS, TEST_SECTIONS)
+    # A copy of which files are missing has trees in each section too.
+    trees = prepare["train"]["read"], evaluate["sentences"]
+    standard = (
+        config.data.dataset == "ptb"
+        and sections == (TRAIN_SECTIONS, TEST_SECTIONS)
+        and trees == (TRAIN_TREES, TEST_TREES)
+    )
     student, silver = (read_self_training(name) for name in ("semi_supervised", "silver"))
     return Parser(evaluate, model, parameters, config.data.dataset, standard, student, silver)
 

@@ -655,9 +655,9 @@ def test_parsers_are_compared_by_f1(
     assert "BLEU" not in text
     assert "\nF1 of each seed  " in text
     assert "\nF1 is EVALB, COLLINS.prm\n" in text
-    assert re.search(r"seeds alone explain up to \d+\.\d F1", text)
+    assert re.search(r"seeds alone explain up to \d+\.\d\d F1", text)
     one = compared(capsys, "base seed=1", "worse seed=1")["conclusion"]
-    assert re.match(r"A \(base seed=1\) is better by \d+\.\d F1, 95 %", one)
+    assert re.match(r"A \(base seed=1\) is better by \d+\.\d\d F1, 95 %", one)
     assert re.search(r"\nB less A: −\d+\.\d\d F1, 95 % interval", text)
     assert {"precision", "recall", "complete match", "perplexity"} <= {
         re.split("  +", line)[0] for line in text.splitlines()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.report import table
 from seq2sweep.report.aggregate import (
     Estimate,
     Variant,
@@ -104,6 +105,28 @@ def test_only_what_was_stopped_speaks_for_a_variant_none_of_which_finished() -> 
     assert found.figures["bleu"] is not None
     assert found.figures["bleu"].n == 2
     assert found.against is None
+
+
+@pytest.mark.parametrize("of_base", [False, True])
+def test_a_mean_over_the_seeds_that_a_scheduler_let_finish_is_not_tested(of_base: bool) -> None:
+    """They were the better ones: it is too good."""
+    record = table3_sweep(3)
+    chosen = "base" if of_base else "A-heads-1"
+    own = [t for t in record["trials"] if t["variant"] == chosen]
+    own[1] |= {"status": "stopped early", "steps": 100}
+    found = variants(record)
+    one, other = found[chosen], found["A-heads-4"]
+    assert (one.state, one.status) == ("finished", "2 of 3 seeds finished, 1 stopped early")
+    assert one.selected
+    assert not other.selected
+    assert one.figures["bleu"] is not None
+    assert one.against is None
+    assert (other.against is None) is of_base
+    said = table.notes(record, list(found.values()), "x", 1)
+    label = "base" if of_base else one.label
+    assert any(line.startswith(f"Of {label} the scheduler (") for line in said)
+    own[1] |= failed("failed", "out of memory")
+    assert not variants(record)[chosen].selected
 
 
 @pytest.mark.parametrize(

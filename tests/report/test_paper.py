@@ -154,6 +154,14 @@ def test_it_is_said_which_bleu_p_is_of() -> None:
     assert said not in notes
 
 
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_bleu_of_lower_cased_text_is_not_as_the_papers(lowercase: bool) -> None:
+    record = table3_sweep(2) | {"config": {"prepare": {"lowercase": lowercase}}}
+    notes = " ".join(table.tables(record, "x", 1).comparison_notes)
+    assert ("for German), but of lower-cased text. p, and" in notes) is lowercase
+    assert ("for German). p, and" in notes) is not lowercase
+
+
 def test_only_finished_trials_are_compared() -> None:
     assert compared(sweep()).keys().isdisjoint({"dropout 0.3", "d_model 4096", "base"})
     record = sweep()

@@ -148,7 +148,7 @@ def test_a_seed_that_was_stopped_is_not_in_the_mean_of_those_that_finished() -> 
     first, *others = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
     first |= {"status": "stopped early", "steps": 10, "bleu": 0.5, "valid_perplexity": 400.0}
     row = rows(record)["A-heads-1"]
-    assert row.cells[-1] == "2 of 3 seeds finished"
+    assert row.cells[-1] == "2 of 3 seeds finished, 1 stopped early"
     for heading, figure in (("BLEU (dev)", "bleu"), ("PPL (dev)", "valid_perplexity")):
         shown = row.cells[column(heading)].split(" ± ")[0]
         assert float(shown) == pytest.approx(statistics.mean(t[figure] for t in others), abs=0.06)

@@ -213,7 +213,7 @@ def test_files_have_the_figures_unrounded() -> None:
     gnmt = rows["GNMT + RL"]
     assert float(gnmt["bleu"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3)
     assert float(gnmt["bleu_difference"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3 - 31)
-    assert (gnmt["bleu_n"], gnmt["learning_rate"], gnmt["p"]) == ("3", "2.0", "0.002")
+    assert (gnmt["bleu_n"], gnmt["learning_rate_multiple"], gnmt["p"]) == ("3", "2.0", "0.002")
     assert float(gnmt["flops_of_tries"]) == pytest.approx(6e11)
     assert float(gnmt["computed_flops_en-de"]) == pytest.approx(86400 * 96 * 2.8e12)
     assert rows["MoE"]["bleu"] == ""

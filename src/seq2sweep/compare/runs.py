@@ -192,15 +192,15 @@ def _conclusion(first: ScoredRun, second: ScoredRun, found: Against | None, why:
         tests = []
         if found.p is not None and found.low is not None and found.high is not None:
             low, high = (found.low, found.high) if better is second else (-found.high, -found.low)
-            tests.append(f"95 % interval {low:.1f} to {high:.1f}, {_p(found.p)}")
+            tests.append(f"95 % interval {low:.2f} to {high:.2f}, {_p(found.p)}")
         if margin is not None:
-            tests.append(f"over seeds ± {margin:.1f}")
+            tests.append(f"over seeds ± {margin:.2f}")
         size = abs(found.difference.mean)
         unit = better.score.label
-        return f"{letter} ({better.name}) is better by {size:.1f} {unit}, {'; '.join(tests)}."
+        return f"{letter} ({better.name}) is better by {size:.2f} {unit}, {'; '.join(tests)}."
     tests = [_p(found.p)] if found.p is not None else []
     if margin is not None and abs(found.difference.mean) <= margin:
-        tests.append(f"seeds alone explain up to {margin:.1f} {first.score.label}")
+        tests.append(f"seeds alone explain up to {margin:.2f} {first.score.label}")
     return f"No difference can be seen between them ({', '.join(tests)})."
 
 

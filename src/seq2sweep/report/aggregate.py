@@ -77,7 +77,8 @@ class Variant:
     those stopped early, None where nothing is known; curve: (step, validation loss), mean over the
     same trials; shared: whether any of these trials shared its device with others at its time, None
     where that is not known; scores: of each finished trial by its seed; failures: what failed, was
-    refused or has no score, and its cause.
+    refused or has no score, and its cause; selected: whether a scheduler stopped some of its seeds
+    and let others finish, which were the better ones: its figures are too good.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Variant:
     number: int | None = None
     shared: bool | None = None
     scores: Mapping[int, float] = field(default_factory=dict)
+    selected: bool = False
 
     @property
     def is_base(self) -> bool:
@@ -150,7 +152,10 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     found = [base]
     for name, of_variant in trials.items():
         variant = _variant(name, of_variant, score)
-        ours, theirs = (one.scored if one.state == "finished" else None for one in (variant, base))
+        ours, theirs = (
+            one.scored if one.state == "finished" and not one.selected else None
+            for one in (variant, base)
+        )
         to_base = against(ours, theirs, significance.get(name)) if ours and theirs else None
         found.append(dataclasses.replace(variant, against=to_base, number=numbers.get(name)))
     return found
@@ -227,6 +232,7 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
         failures=_failures(name, trials),
         shared=_shared(measured),
         scores=_scores(finished, score.name),
+        selected=bool(finished and stopped),
     )
 
 
@@ -264,7 +270,8 @@ def _state(
     if len(finished) == len(trials):
         return "finished", "finished"
     if finished:
-        return "finished", f"{len(finished)} of {len(trials)} seeds finished"
+        ended_early = f", {len(stopped)} stopped early" if stopped else ""
+        return "finished", f"{len(finished)} of {len(trials)} seeds finished{ended_early}"
     if stopped:
         steps = sorted({whole(trial["steps"]) for trial in stopped})
         some = "" if len(stopped) == len(trials) else f"{len(stopped)} of {len(trials)} seeds "

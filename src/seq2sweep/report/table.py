@@ -133,11 +133,16 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
         ],
         comparison_headings=paper.headings(score),
         comparisons=paper.comparisons(variants),
-        comparison_notes=paper.notes(variants),
+        comparison_notes=paper.notes(variants, lowercase(sweep)),
         findings=found,
         finding_notes=findings.notes(found, score),
         by_length=length_scores.table(variants, lengths),
     )
+
+
+def lowercase(sweep: Mapping[str, Any]) -> bool:
+    """Whether text was lower-cased, and BLEU counts words whatever their case."""
+    return bool(((sweep.get("config") or {}).get("prepare") or {}).get("lowercase"))
 
 
 def rows(variants: Sequence[Variant], sweep: Mapping[str, Any]) -> list[Row]:
@@ -209,6 +214,12 @@ def notes(
         result.append(
             f"The scheduler ({sweep['scheduler']}) stops weak trials early; their figures are "
             "those of their last step and not comparable with finished ones."
+        )
+    if selected := [variant.label for variant in variants if variant.selected]:
+        result.append(
+            f"Of {', '.join(selected)} the scheduler ({sweep['scheduler']}) stopped the weaker "
+            "seeds early. The figures are means over the others, and too good: no difference to "
+            "or from such a row is tested."
         )
     return result
 

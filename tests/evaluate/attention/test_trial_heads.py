@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,7 +48,11 @@ def test_a_trial_has_its_heads_beside_its_scores(
     folders = {"clean": tiny_corpus.clean, "vocabulary": tiny_corpus.vocabulary}
     # Eight of the 40 sentences of the validation set.
     monkeypatch.setattr(trial_heads, "SENTENCES", 8)
+    newest = {"valid_perplexity": 7.5 if heads else math.inf}
+    progress = SimpleNamespace(newest=newest)
+    monkeypatch.setattr(trial_heads, "read_progress", lambda folder: progress)
     found = trial_heads.score_with_heads(*given, **folders)
+    assert found.pop("valid_perplexity") == (7.5 if heads else None)
     said = found.pop("heads")
     data = Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
     assert found == validation_scores(config, model, data)
@@ -80,6 +86,8 @@ def test_a_node_that_does_not_see_the_project_scores_the_same(
     )
     model = building.build(config.model, tiny_corpus.size)
     save_file(dict(model.named_parameters()), tmp_path / "model.safetensors")
+    progress = SimpleNamespace(newest={})
+    monkeypatch.setattr(trial_heads, "read_progress", lambda folder: progress)
     monkeypatch.setattr(trial_heads, "SENTENCES", 8)
     given = (config, tmp_path, tiny_corpus.encoded)
     expected = trial_heads.score_with_heads(

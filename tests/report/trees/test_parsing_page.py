@@ -197,17 +197,28 @@ def test_stage_writes_what_dvc_expects(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "sections", "comparable"),
+    ("dataset", "sections", "trees", "comparable"),
     [
-        ("craft", {}, False),
-        ("ptb", {}, True),
-        ("ptb", {"test_sections": (24,)}, False),
-        ("ptb", {"train_sections": (2, 3)}, False),
+        ("craft", {}, (39_832, 2_416), False),
+        ("ptb", {}, (39_832, 2_416), True),
+        # Files are missing, of a section that has others.
+        ("ptb", {}, (39_832, 2_415), False),
+        ("ptb", {}, (1_000, 2_416), False),
+        ("ptb", {"test_sections": (24,)}, (39_832, 2_416), False),
+        ("ptb", {"train_sections": (2, 3)}, (39_832, 2_416), False),
     ],
 )
 def test_what_is_comparable_is_the_papers_split(
-    project: Path, dataset: str, sections: dict[str, Any], comparable: bool
+    project: Path,
+    dataset: str,
+    sections: dict[str, Any],
+    trees: tuple[int, int],
+    comparable: bool,
 ) -> None:
+    given, (train, test) = parsing_results(), trees
+    prepare = {**given.prepare, "train": {**given.prepare["train"], "read": train}}
+    stage.write_json(project_files.METRICS / "prepare.json", prepare)
+    stage.write_json(project_files.METRICS / "evaluate.json", {**given.evaluate, "sentences": test})
     stage_report.work(config(dataset, **sections))
     text = (project / "reports/table4.md").read_text(encoding="utf-8")
     assert ("two tables are comparable" in text) is comparable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from seq2sweep.data.vocabulary import JSON_NAME, MODEL_NAME, SYMBOLS_NAME, Vocab
 from seq2sweep.decode.average import average, build
 from seq2sweep.evaluate.attention import head_numbers
 from seq2sweep.evaluate.evaluation import Data, validation_scores
+from seq2sweep.train.checkpointing import read_progress
 
 SENTENCES = 100
 """Of the validation set, on which heads are measured."""
@@ -24,13 +26,19 @@ def score_with_heads(
     config: Config, checkpoint: Path, encoded: Path, *, clean: Path, vocabulary: Path
 ) -> dict[str, Any]:
     """`validation_scores` of one checkpoint folder, unaveraged, and under `heads` what
-    `head_numbers.summary` says, None where all sentences are too long to measure heads on."""
+    `head_numbers.summary` says, None where all sentences are too long to measure heads on.
+
+    Under `valid_perplexity` its own, None where it is no number: the journal's may be of weights
+    that were lost before they were a checkpoint.
+    """
     pieces, bitext = Vocabulary.open(vocabulary), Bitext.open(encoded, "valid")
     model = build(config.model, average([checkpoint / "model.safetensors"]), len(pieces))
     scores = validation_scores(config, model, Data(clean, vocabulary, encoded))
     of = [head_numbers.pair(bitext, i) for i in head_numbers.sample(bitext, SENTENCES)]
     heads = head_numbers.summary(head_numbers.measure(model, pieces, of)) if of else None
-    return scores | {"heads": heads}
+    perplexity = read_progress(checkpoint).newest.get("valid_perplexity", math.nan)
+    known = perplexity if math.isfinite(perplexity) else None
+    return scores | {"heads": heads, "valid_perplexity": known}
 
 
 @dataclass(frozen=True)

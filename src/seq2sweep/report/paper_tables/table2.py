@@ -19,7 +19,7 @@ from seq2sweep.report.aggregate import (
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
-from seq2sweep.report.table import SHARED, SHARED_NOTE, seeds_note
+from seq2sweep.report.table import SHARED, SHARED_NOTE, lowercase, seeds_note
 
 TITLE = "Table 2, measured"
 PAPER = (
@@ -94,7 +94,9 @@ def _csv(sweep: Mapping[str, Any] | None) -> str:
         interval = (against and against.interval) or (None, None)
         line |= {"low": interval[0], "high": interval[1], "p": against and against.p}
         own = tried.get(variant.name, {}) if variant else {}
-        line |= {"learning_rate": own.get("best"), "flops_of_tries": flops_of_tries(own) or None}
+        # Of the base's train.learning_rate_scale.
+        line["learning_rate_multiple"] = own.get("best")
+        line["flops_of_tries"] = flops_of_tries(own) or None
         line["status"] = variant and variant.status
         lines.append(line)
     return as_csv(lines, lines[0])
@@ -177,6 +179,7 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         if len(rates) > 1 and one["best"] in (min(tried_rates), max(tried_rates))
     ]
     paper = ", and as the paper counted it (tokenised, compounds split for German)"
+    paper += ", but of lower-cased text" * lowercase(sweep)
     notes = [
         f"Scored on the validation set, without checkpoint averaging. {score.label} is "
         f"{score.rule}{paper * (score == BLEU)}.",

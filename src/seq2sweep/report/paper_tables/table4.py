@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep.evaluate.brackets import left_out
-from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED
+from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED, TEST_TREES, TRAIN_TREES
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import (
@@ -75,6 +75,7 @@ COMPARABLE = (
     "Trained and scored on the sections of the WSJ that the paper names (02–21, 23): the two "
     "tables are comparable."
 )
+OTHER_TEXT = "The semi-supervised parser had other sentences than the paper's, and is not."
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ class Parser:
 
     evaluate: metrics/evaluate.json; model: the settings of the model, None where they are unknown;
     parameters: how many it has; dataset: as `data.dataset`; standard: whether it is the Penn
-    Treebank with the paper's sections. student: metrics/semi_supervised.json, of the same model
-    taught by two, and silver: metrics/silver.json, what it was taught; None without self-training.
+    Treebank with the paper's sections, and all of their trees. student:
+    metrics/semi_supervised.json, of the same model taught by two, and silver: metrics/silver.json,
+    what it was taught; None without self-training.
     """
 
     evaluate: Mapping[str, Any]
@@ -141,6 +143,8 @@ def _csv(parser: Parser | None) -> str:
 def _csv_lines(parser: Parser) -> list[dict[str, Any]]:
     all_have = {"of": "measured", "dataset": parser.dataset, "comparable": parser.standard}
     lines = [all_have | line for of in parser.scored for line in _of_training(parser, *of)]
+    for line in lines:
+        line["comparable"] = parser.standard and line["training"] != SEMI_SUPERVISED
     for name, scores in (parser.evaluate.get("floors") or {}).items():
         lines.append(all_have | {"parser": FLOORS.get(name, name)} | _score_columns(scores))
     return lines
@@ -193,10 +197,11 @@ def where(parser: Parser | None) -> str:
     if parser is None:
         return NOT_PARSED
     if parser.standard:
-        return COMPARABLE
+        return COMPARABLE if parser.student is None else f"{COMPARABLE} {OTHER_TEXT}"
     return (
-        f"Not comparable: what is printed is of section 23 of the WSJ after training on sections "
-        f"02–21, what is measured of the test set of {parser.dataset}."
+        f"Not comparable: what is printed is of section 23 of the WSJ ({TEST_TREES:,} trees) after "
+        f"training on sections 02–21 ({TRAIN_TREES:,} trees), what is measured of the test set of "
+        f"{parser.dataset}."
     )
 
 
