@@ -14,7 +14,7 @@ from seq2sweep.stages import stage
 
 
 def work(config: Config) -> None:
-    dvc_stages.write_code(Path.cwd(), config)
+    stage.write_json(Path(dvc_stages.CODE_FILE), dvc_stages.meaning(Path.cwd(), config))
 
 
 if __name__ == "__main__":

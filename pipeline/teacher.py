@@ -9,6 +9,7 @@ from seq2sweep import config as configuration
 from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.data.treebank import unlabelled
+from seq2sweep.jobs import entrypoint
 from seq2sweep.stages import stage
 
 
@@ -17,7 +18,8 @@ def work(config: Config) -> None:
         stage.write_metrics("teacher", {}, {})
         stage.leave_unused(project_files.TEACHER)
         return
-    unlabelled.check(config)  # not when this has been trained
+    if not entrypoint.is_inside():  # a job has no texts that it does not read
+        unlabelled.check(config)  # not when this has been trained
     from seq2sweep.stages.training import train_on  # here: it loads Ray, which takes seconds
 
     seeds = {"train.seed": config.self_training.seed, "self_training.seed": config.train.seed}

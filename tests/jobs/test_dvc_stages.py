@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_objects.fs import LocalFileSystem
 
+from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
-from seq2sweep import presets
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.stages.stage import dataset_in_words
@@ -122,3 +124,26 @@ def test_silver_runs_again_for_the_search_that_it_does(
     # And DVC itself looks at nothing of it.
     entries = dvc_stages.described(ROOT)["silver"]["params"]
     assert not [entry for entry in entries if str(entry).startswith("evaluate")]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_another_data_folder_is_told_before_the_stage_fingerprint_has_run(
+    same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not the same byte by byte may mean the same."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
+    config = configuration.with_changes(presets.load("phrasebook").config, {"data.folder": "mine"})
+    (tmp_path / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    (tmp_path / "mine/data.py").write_text("A = 1\n")
+    before = dvc_stages.meaning_of_folder(tmp_path, config)
+    (tmp_path / "mine/data.py").write_text("A = 1  # one\n" if same else "A = 2\n")
+    monkeypatch.setattr(dvc_stages, "code", lambda project, stage: {})
+    recorded = {"download": code_fingerprint.of_parts({}), "folder": before}
+    stages = {"download": {"cmd": "a", "params": {"code.json": recorded}}}
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+    said = json.dumps({"fingerprint": [{"changed deps": {"mine": "modified"}}]})
+    done = subprocess.CompletedProcess(["dvc"], 0, said, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    changed = {"download": [{"changed deps": {"code.json": {"data.folder": "modified"}}}]}
+    assert dvc_stages.changes(tmp_path, "download") == ({} if same else changed)

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,11 +220,10 @@ def test_variables_are_named_without_their_values(stub: Project, names: list[str
 
 
 def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
-    code = {"code.json": "fingerprint"}
     data = {"data/clean": "prepare", "data/vocabulary": "vocabulary", "data/encoded": "encode"}
-    assert dvc_stages.inputs(ROOT, "train") == code | {"data/encoded": "encode"}
-    assert dvc_stages.inputs(ROOT, "sweep") == code | data
-    assert dvc_stages.inputs(ROOT, "evaluate") == code | data | {"models/train": "train"}
+    assert dvc_stages.inputs(ROOT, "train") == {"data/encoded": "encode"}
+    assert dvc_stages.inputs(ROOT, "sweep") == data
+    assert dvc_stages.inputs(ROOT, "evaluate") == data | {"models/train": "train"}
     assert dvc_stages.inputs(ROOT, "all") == data | {"metrics/prepare.json": "prepare"}
     train = ["models/train", "metrics/train.json", "metrics/dvc/train.json", "metrics/curves.csv"]
     assert dvc_stages.outputs(ROOT, "train") == train
@@ -231,26 +231,102 @@ def test_dvc_yaml_says_what_a_stage_reads_and_leaves() -> None:
     assert not [out for out in dvc_stages.outputs(ROOT, "all") if out.startswith("data/")]
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_pulled_data_serve_where_nothing_has_run_yet(stub: Project, same: bool) -> None:
-    """As after `git clone; dvc pull`: code.json is in neither, and is made as it was, or not used
-    where it would be another."""
-    make_data(stub, "aaaa")
-    config, lock = load(stub), stub.folder / "dvc.lock"
+def with_fingerprint(stub: Project, lock: dict[str, Any], reads_folder: bool) -> None:
+    """A stage that says what code means, of which the job gets what is true here."""
     described = yaml.safe_load((stub.folder / "dvc.yaml").read_text())
-    described["stages"]["fingerprint"] = {"cmd": "c", "outs": ["code.json"]}
-    described["stages"]["train"]["params"] = [{"code.json": ["train"]}]
+    (stub.folder / ".gitignore").write_text("/data/\n/texts/\n/code.json\n")
+    described["stages"]["fingerprint"] = {"cmd": "c", "deps": ["texts"], "outs": ["code.json"]}
+    named = ["train", *["folder"] * reads_folder]
+    described["stages"]["train"]["params"] = [{"code.json": named}]
     (stub.folder / "dvc.yaml").write_text(yaml.safe_dump(described))
-    dvc_stages.write_code(stub.folder, config)
-    code = stub.folder / "code.json"
-    outs = [{"path": "code.json", "hash": "md5", "md5": dvc_stages.sum_of(code) * same or "other"}]
-    stages = yaml.safe_load(lock.read_text())["stages"] | {
-        "fingerprint": {"cmd": "c", "outs": outs}
-    }
-    lock.write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
-    code.unlink()
-    assert order(stub).inputs.keys() == ({"data/encoded", "code.json"} if same else set())
-    assert code.exists()
+    stages = yaml.safe_load((stub.folder / "dvc.lock").read_text())["stages"] | lock
+    (stub.folder / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+
+
+@pytest.mark.parametrize("there", [None, "{}", '{"train": "of other code"}'])
+def test_pulled_data_serve_whatever_code_json_is_here(stub: Project, there: str | None) -> None:
+    """As after `git clone; dvc pull`: neither has it. The same command is the same job."""
+    make_data(stub, "aaaa")
+    with_fingerprint(stub, {}, False)
+    before = order(stub)
+    if there is not None:
+        (stub.folder / "code.json").write_text(there)
+    wanted = order(stub)
+    assert (wanted.job, wanted.inputs.keys()) == (before.job, {"data/encoded"})
+    assert wanted.meaning == dvc_stages.meaning(stub.folder, load(stub))
+    fake: Any = FakeServer([None])
+    jobs._submit(fake, load(stub), wanted, storage_at(str(stub.storage)), wanted.job)
+    assert (stub.folder / "code.json").exists() is (there is not None)
+    assert json.loads(fake.files["code.json"]) == wanted.meaning
+
+
+@pytest.mark.parametrize("reads_folder", [True, False])
+def test_other_texts_are_another_job_of_a_stage_that_reads_them(
+    stub: Project, reads_folder: bool
+) -> None:
+    """Those that are not here count as they were."""
+    make_data(stub, "aaaa")
+    stub.set({"data.folder": "texts"})
+    (stub.folder / "texts").mkdir()
+    found = []
+    for text in ("A = 1\n", "A = 1  # one\n", "A = 2\n"):
+        (stub.folder / "texts/a.py").write_text(text)
+        with_fingerprint(stub, {}, reads_folder)
+        found.append(order(stub).job)
+    assert found[0] == found[1]
+    assert (found[0] != found[2]) is reads_folder
+    folder = dvc_stages.meaning(stub.folder, load(stub))["folder"]
+    recorded = {"download": {"cmd": "a", "params": {"code.json": {"folder": folder}}}}
+    with_fingerprint(stub, recorded, reads_folder)
+    shutil.rmtree(stub.folder / "texts")
+    assert order(stub).job == found[2]
+
+
+def test_a_job_runs_its_stage_alone_where_the_data_come_from_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage `fingerprint` reads texts that git may not have, and params.yaml is another than it
+    saw: DVC would run it, and fail."""
+    home, copy, place = tmp_path / "home", tmp_path / "copy", tmp_path / "storage"
+    (home / "data/encoded").mkdir(parents=True)
+    (home / "data/encoded/train.json").write_text("text")
+    total, storage = dvc_stages.sum_of(home / "data/encoded"), storage_at(str(place))
+    results.put(home, ["data/encoded"], storage, results.of_input(total, "data/encoded"))
+    storage.write(results.of_job("train-1", results.ORDER), b"{}")
+    outs = [{"path": "code.json", "hash": "md5", "md5": "of home"}]
+    deps = [{"path": path, "hash": "md5", "md5": "old"} for path in ("params.yaml", "texts")]
+    stages = {"fingerprint": {"cmd": "false", "deps": deps, "outs": outs}}
+    for name, text in {
+        "dvc.yaml": """
+stages:
+  fingerprint: {cmd: "false", deps: [params.yaml, texts], outs: [code.json: {cache: false}]}
+  encode: {cmd: "false", params: [code.json: [encode]], outs: [data/encoded]}
+  train:
+    cmd: mkdir -p models && cp data/encoded/train.json models/train
+    params: [code.json: [train]]
+    deps: [data/encoded]
+    outs: [models/train]
+""",
+        "dvc.lock": yaml.safe_dump({"schema": "2.0", "stages": stages}),
+        "params.yaml": "a: 1\n",
+        "code.json": '{"train": "a", "encode": "b"}',
+        ".dvc/config": "[core]\n    analytics = false\n",
+    }.items():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text(text)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, json.dumps({"metadata": {}}))
+    wanted = entrypoint.Description("train-1", "train", "c", str(place), {"data/encoded": total})
+    line, status = entrypoint._work(wanted)
+    assert status == 0, line
+    assert (place / results.of_job("train-1") / "models/train").read_text() == "text"
+
+
+def test_stages_of_a_job_follow_those_that_they_read() -> None:
+    running = dvc_stages.running_in_job(ROOT, dvc_stages.ALL)
+    for place, name in enumerate(running):
+        makers = {*dvc_stages.inputs(ROOT, name).values()} & {*running}
+        assert makers <= {*running[:place]}
 
 
 def test_what_runs_is_not_taken_for_done(stub: Project) -> None:
@@ -604,6 +680,7 @@ class FakeServer:
     asked: list[str] = field(default_factory=list)
     address: str = NOBODY
     never_began: list[Attempt] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
 
     def newest(self, job: str) -> Attempt | None:
         return self.attempts.pop(0)
@@ -611,8 +688,10 @@ class FakeServer:
     def jobs(self) -> list[Attempt]:
         return self.never_began
 
-    def submit(self, name: str, *rest: object, **about: str) -> bool:
+    def submit(self, name: str, entry: str, archive: Path, *_: object, **about: str) -> bool:
         self.asked.append(name)
+        with zipfile.ZipFile(archive) as content:
+            self.files = {path: content.read(path) for path in content.namelist()}
         return False
 
 
@@ -663,6 +742,8 @@ NAMED = {"cluster.job_environment": ["MLFLOW_TRACKING_URI"]}
         # What the file names counts.
         (NAMED | {"tracking.uri": "sqlite://"}, "http://host:5000", "uri is sqlite://, which"),
         ({"tracking.uri": "mlruns"}, None, "tracking.uri is mlruns, which is no server"),
+        # Of these the files of runs lie in the project.
+        ({"tracking.uri": "postgresql://host/x"}, None, "tracking.uri is postgresql://host/x, whi"),
     ],
     ids=str,
 )
@@ -701,7 +782,6 @@ def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
     ("stage", "change"),
     [
         ("train", {"tracking.uri": "http://host:5000"}),
-        ("train", {"tracking.uri": "postgresql://host/runs"}),
         # On the disk of a node, or one that all see: it stays.
         ("train", {"tracking.uri": "sqlite:////shared/x.db"}),
         (dvc_stages.ALL, NAMED),

@@ -19,6 +19,7 @@ from mlflow.protos.databricks_pb2 import (
 )
 
 from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.config import TrackingConfig
 from seq2sweep.errors import UserError
 from seq2sweep.tracking import mlflow_store
@@ -254,3 +255,23 @@ def test_without_a_store_there_is_no_page_and_none_is_made(
     assert [*tmp_path.iterdir()] == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     assert mlflow_store.compare_page(example, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "place"),
+    [
+        (None, "project"),
+        ("sqlite:///mlflow.db", "project"),
+        ("sqlite:///{tmp}/elsewhere/x.db", "elsewhere"),
+        ("postgresql://host/x", "project"),
+    ],
+)
+def test_files_of_runs_lie_beside_sqlites_file(
+    uri: str | None, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The project may be a job's copy of it, which goes with the job."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    changes = {"tracking.uri": uri and uri.format(tmp=tmp_path)}
+    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    found = mlflow_store.destination(config, tmp_path / "project")[-1]
+    assert found == tmp_path / place / "mlartifacts"

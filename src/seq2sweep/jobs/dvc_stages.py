@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,8 +19,7 @@ import seq2sweep
 from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.paths import read_text
-from seq2sweep.storage.atomic import write_json
+from seq2sweep.paths import read_json, read_text
 
 ALL = "all"
 """Stands for every stage."""
@@ -100,13 +100,16 @@ def code(project: Path, stage: str) -> dict[str, str]:
     return parts
 
 
-def write_code(project: Path, config: configuration.Config) -> None:
-    """Write CODE_FILE: what the code of each stage means, and FOLDER. Raises as `code`."""
-    meaning = {FOLDER: meaning_of_folder(project, config)}
+def meaning(project: Path, config: configuration.Config) -> dict[str, str]:
+    """What CODE_FILE is to hold: what the code of each stage means, and FOLDER, where that is not
+    here as dvc.lock has it. Raises as `code`."""
+    here = (project / config.data.folder).exists()
+    recorded = {} if here else params(project, "download", CODE_FILE)
+    found = {FOLDER: recorded.get(FOLDER) or meaning_of_folder(project, config)}
     for name in stage_names(project):
         if name != FINGERPRINT:
-            meaning[name] = code_fingerprint.of_parts(code(project, name))
-    write_json(project / CODE_FILE, meaning)
+            found[name] = code_fingerprint.of_parts(code(project, name))
+    return found
 
 
 def meaning_of_folder(project: Path, config: configuration.Config) -> str:
@@ -133,17 +136,18 @@ def makes_data(project: Path, stage: str) -> bool:
 
 
 def inputs(project: Path, stage: str) -> dict[str, str]:
-    """What other stages make and a stage reads: the path, and the stage that makes it.
+    """What other stages make and a stage reads: the path, and the stage that makes it, but for
+    CODE_FILE.
 
     For ALL: what the stages read that make no data.
     """
     stages = described(project)
-    running = _running(stages, stage)
+    running = running_in_job(project, stage)
     read = [dep for name in running for dep in _deps(stages[name])]
     return {
         out: name
         for name, description in stages.items()
-        if name not in running
+        if name not in (*running, FINGERPRINT)
         for out in _outs(description)
         if any(dep == out or dep.startswith(f"{out}/") for dep in read)
     }
@@ -160,7 +164,8 @@ def why_failed(done: subprocess.CompletedProcess[str]) -> str:
 def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     """What `dvc status` finds changed, by stage; a stage that only follows another is not there.
 
-    Of code what it means is compared, as if the stage FINGERPRINT had just run, which is not told.
+    Of code and of `data.folder` what they mean is compared, as if the stage FINGERPRINT had just
+    run, which is not told.
     stages: those alone and all before them. Raises OperationalError when DVC cannot say.
     """
     targets = ("--with-deps", *stages) if stages else ()
@@ -171,13 +176,17 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
     if FINGERPRINT not in described(project):
         return found
+    folder = _folder_now(project, found.get(FINGERPRINT, []))
     for stage in _with_those_before(project, stages):
         told = [
             entry
             for entry in found.pop(stage, [])
             if not (isinstance(entry, dict) and {*entry.get("changed deps", ())} == {CODE_FILE})
         ]
-        made_by = params(project, stage, CODE_FILE).get(stage)
+        recorded = params(project, stage, CODE_FILE)
+        if folder and recorded.get(FOLDER) not in (None, folder):
+            told.insert(0, {"changed deps": {CODE_FILE: {"data.folder": "modified"}}})
+        made_by = recorded.get(stage)
         if made_by and made_by != code_fingerprint.of_parts(code(project, stage)):
             sections = " or ".join(SECTIONS_IN_CODE.get(stage, ()))
             either = f"code or {sections} of params.yaml" if sections else "code"
@@ -186,6 +195,24 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             found[stage] = told
     found.pop(FINGERPRINT, None)
     return found
+
+
+def _folder_now(project: Path, told: Iterable[Any]) -> str | None:
+    """What `data.folder` means now; None where it is not here, as where its texts are private.
+
+    told: what DVC says of FINGERPRINT. Where that has seen the folder as it is CODE_FILE has it.
+    """
+    path, made = project / "params.yaml", project / CODE_FILE
+    config = configuration.load(path) if path.exists() else None
+    if config is None or not (project / config.data.folder).exists():
+        return None
+    entries = [entry for entry in told if isinstance(entry, dict)]
+    changed = {name for entry in entries for names in entry.values() for name in names}
+    # DVC normalises paths, and has those outside of the project in full.
+    ours = {os.path.abspath(project / name) for name in (config.data.folder, CODE_FILE)}
+    if not made.exists() or ours & {os.path.abspath(project / name) for name in changed}:
+        return meaning_of_folder(project, config)
+    return str(read_json(made).get(FOLDER))
 
 
 def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
@@ -198,6 +225,14 @@ def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
             found.add(name)
             waiting += inputs(project, name).values()
     return [name for name in every if name in found - {FINGERPRINT}]
+
+
+def reads_folder(project: Path, stage: str) -> bool:
+    """Whether a stage, or of ALL one that runs, depends on what `data.folder` holds itself."""
+    stages = described(project)
+    named = [stages[name].get("params") or () for name in running_in_job(project, stage)]
+    entries = [entry for params in named for entry in params if isinstance(entry, dict)]
+    return any(FOLDER in (entry.get(CODE_FILE) or ()) for entry in entries)
 
 
 def sums(project: Path) -> dict[str, str]:
@@ -234,7 +269,7 @@ def params(project: Path, stage: str, file: str = "params.yaml") -> dict[str, An
 
 def lock_of_inputs(project: Path, stage: str) -> bytes:
     """dvc.lock without what is to run, which DVC might take for done."""
-    running = _running(described(project), stage)
+    running = running_in_job(project, stage)
     with _reading_lock(project) as stages:
         kept = {name: about for name, about in stages.items() if name not in running}
     return yaml.safe_dump({"schema": "2.0", "stages": kept}).encode()
@@ -254,11 +289,12 @@ def _reading_lock(project: Path) -> Iterator[dict[str, Any]]:
         ) from None
 
 
-def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
-    """The stages that run in a cluster whatever was made here."""
+def running_in_job(project: Path, stage: str) -> list[str]:
+    """The stages that run in a cluster whatever was made here, each after what it reads."""
     if stage != ALL:
         return [stage]
-    return [name for name, description in stages.items() if not _makes_data(description)]
+    stages = described(project).items()
+    return [name for name, about in stages if name != FINGERPRINT and not _makes_data(about)]
 
 
 def _makes_data(description: dict[str, Any]) -> bool:

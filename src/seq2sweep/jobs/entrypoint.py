@@ -100,11 +100,16 @@ def _work(description: Description) -> tuple[str, int]:
     environment = os.environ | (results.take_values(storage, values) if values else {})
     for path, total in description.inputs.items():
         results.get_input(storage, total, path, project)
-    # The copy has no git. What lies before the inputs is not here, and nothing needs it.
+    # The copy has no git.
     (project / ".dvc").mkdir(exist_ok=True)
     (project / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     command = [sys.executable, "-m", "dvc", "repro", "--no-commit", "--allow-missing"]
-    command += [description.stage] * (description.stage != dvc_stages.ALL)
+    if description.inputs:
+        # What lies before the inputs is not here, nor `data.folder` where git does not have it, and
+        # DVC would look for both: it is to run these stages alone.
+        command += ["--single-item", *dvc_stages.running_in_job(project, description.stage)]
+    elif description.stage != dvc_stages.ALL:
+        command += [description.stage]
     status, tail = _run(command, environment)
     if status != 0:
         return reason(tail), KILLED if status < 0 else _status_of_stage(tail)

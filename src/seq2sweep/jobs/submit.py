@@ -41,7 +41,7 @@ class Order:
     """A job before it is submitted.
 
     inputs: for each path that is taken from here its sum; empty when the stages before the one
-    that is asked for run in the cluster too.
+    that is asked for run in the cluster too. meaning: with inputs, what dvc_stages.CODE_FILE is.
     """
 
     project: Path
@@ -50,6 +50,7 @@ class Order:
     content: bundle.Upload
     commit: str
     inputs: dict[str, str]
+    meaning: dict[str, str]
 
 
 def runs_as_job(config: Config) -> bool:
@@ -73,16 +74,19 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
                 "ignores it; take it out there, or, where a folder above is the repository, make "
                 "the project one by `git init`"
             )
-    inputs = _inputs(project, config, stage, current)
+    inputs = _inputs(project, stage, current)
+    meaning = dvc_stages.meaning(project, config) if inputs else {}
     identity = {
         "stage": stage,
         "code": content.fingerprint(),
         "params": configuration.chosen(config, *(vars(config).keys() - NO_RESULT)),
         "data": inputs,
     }
+    if inputs and dvc_stages.reads_folder(project, stage):
+        identity["folder"] = meaning[dvc_stages.FOLDER]
     text = json.dumps(identity, sort_keys=True)
     job = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return Order(project, job, stage, content, bundle.commit(project), inputs)
+    return Order(project, job, stage, content, bundle.commit(project), inputs, meaning)
 
 
 def overview(wanted: Order) -> str:
@@ -182,16 +186,10 @@ def examine(config: Config, address: str, project: Path) -> list[Finding]:
 # --- steps ---------------------------------------------------------------------------------------
 
 
-def _inputs(project: Path, config: Config, stage: str, current: bool | None) -> dict[str, str]:
+def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
     """What the stage reads and other stages have made here, with its sums."""
     read = dvc_stages.inputs(project, stage)
     sums = dvc_stages.sums(project)
-    code = project / dvc_stages.CODE_FILE
-    if dvc_stages.CODE_FILE in read and not code.exists():
-        # After `git clone; dvc pull`: neither git nor DVC's cache has it.
-        dvc_stages.write_code(project, config)
-        if dvc_stages.sum_of(code) != sums.get(dvc_stages.CODE_FILE):
-            return {}
     if not read or not all(path in sums and (project / path).exists() for path in read):
         return {}
     if current is None:
@@ -229,8 +227,7 @@ def check_records_stay(config: Config, wanted: Order | None = None) -> None:
     key, uri = "tracking.uri", config.tracking.uri
     if not uri and variable in config.cluster.job_environment:
         key, uri = f"${variable}", os.environ.get(variable)
-    scheme, _, place = (uri or "").partition("://")
-    if place and (scheme.partition("+")[0] != "sqlite" or place.startswith("//")):
+    if is_lasting(uri):
         return
     if uri:
         problem = f"{key} is {redact(uri)}, which is no server"
@@ -241,6 +238,12 @@ def check_records_stay(config: Config, wanted: Order | None = None) -> None:
         f"to a server that the cluster reaches (http://HOST:5000), or set ${variable} to it and "
         "name that in cluster.job_environment"
     )
+
+
+def is_lasting(uri: str | None) -> bool:
+    """Whether what is recorded at a tracking URI stays when the folder of the project goes: at a
+    server, or beside SQLite's file elsewhere. Of other databases files lie in the project."""
+    return (uri or "").startswith(("http://", "https://", "sqlite:////"))
 
 
 def _address(config: Config, address: str | None) -> str:
@@ -302,6 +305,7 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     files.pop("dvc.lock", None)
     if wanted.inputs:
         files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
+        files[dvc_stages.CODE_FILE] = json.dumps(wanted.meaning, indent=2).encode()
     variables = VARIABLES | {"SEQ2SWEEP_COMMIT": wanted.commit}
     values = None
     if config.cluster.job_environment:

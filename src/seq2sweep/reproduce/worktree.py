@@ -109,7 +109,7 @@ class Worktree:
             out: stage
             for name in stages
             for out, stage in dvc_stages.inputs(self.project, name).items()
-            if stage not in stages and out != dvc_stages.CODE_FILE
+            if stage not in stages
         }
         recorded = dvc_stages.sums(self.project / KEPT)
         for out in made_by:

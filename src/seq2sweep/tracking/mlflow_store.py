@@ -204,12 +204,11 @@ def _open_experiment(client: Any, name: str, location: str | None) -> str:
 
 def destination(config: Config, project: Path) -> tuple[Path, str, str, Path]:
     """The folder of all outboxes, and what they go to: URI, experiment and folder of artifacts."""
-    return (
-        outboxes_folder(config.cluster, project),
-        resolve_uri(config.tracking, project),
-        config.tracking.experiment,
-        project / "mlartifacts",
-    )
+    uri, kind = resolve_uri(config.tracking, project), "sqlite:///"
+    # Beside SQLite's file: the project may be a copy, which goes when a job has ended.
+    place = Path(uri.removeprefix(kind)).parent if uri.startswith(kind) else project
+    boxes = outboxes_folder(config.cluster, project)
+    return boxes, uri, config.tracking.experiment, place / "mlartifacts"
 
 
 def resolve_uri(config: TrackingConfig, project: Path) -> str:
@@ -242,9 +241,7 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
                 "be recorded elsewhere: rename the folder, or name a server in tracking.uri"
             )
         return f"sqlite:///{folder / rest[1:]}"
-    if scheme == "postgresql":
-        return f"postgresql+psycopg2://{rest}"
-    return uri
+    return f"postgresql+psycopg2://{rest}" if scheme == "postgresql" else uri
 
 
 def saved_view(title: str, time: float, state: Mapping[str, Any]) -> str:
