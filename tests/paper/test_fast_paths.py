@@ -20,6 +20,7 @@ from seq2sweep.data.vocabulary import BOS, PAD
 from seq2sweep.decode.continuations import continuations
 from seq2sweep.model import attention, products
 from seq2sweep.model.architecture import Architecture, transformer
+from seq2sweep.model.architecture.convolutional import Normalised
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.dropout import dropout
 from seq2sweep.model.packing import Packing
@@ -390,6 +391,19 @@ def test_a_product_by_onednn_keeps_what_a_gradient_needs_alone() -> None:
             needed += 1
         out.sum().backward()
         assert needed.grad is not None
+
+
+@needs_onednn
+@pytest.mark.usefixtures("onednn")
+def test_products_with_normalised_weights_are_onednns_and_leave_nothing_in_a_search() -> None:
+    layer, x = Normalised(3, 4, 1.0), torch.randn(5, 3)
+    assert "OneDNN" in str(layer(x).grad_fn)
+    kept: dict[object, object] = {}
+    with torch.inference_mode(), laid_out(kept):
+        layer(x)
+        assert not kept
+        layer(x, {layer: layer.fixed()})
+        assert kept
 
 
 @needs_onednn

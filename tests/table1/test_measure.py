@@ -13,7 +13,9 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Table1Config
 from seq2sweep.errors import UserError
+from seq2sweep.model import products
 from seq2sweep.report.paper_tables.table1_record import problem
+from seq2sweep.table1 import measure as measure_module
 from seq2sweep.table1.measure import BOTH_WAYS, CHAIN_LENGTHS, FULL, LONGEST_SEARCH, _path, measure
 from seq2sweep.table1.rows import BY_NAME, ROWS
 from seq2sweep.table1.timing import CLOCKS
@@ -68,6 +70,21 @@ def test_paths_of_long_sentences_take_no_search_of_days() -> None:
     for name, known in {"recurrent": 65536, "convolutional": 65535, "restricted": 4369}.items():
         assert _path(BY_NAME[name], 65536, 3, 31, causal=False) == known
     assert _path(BY_NAME["dilated"], LONGEST_SEARCH + 1, 3, 31, causal=False) == 12
+
+
+def test_times_of_all_sizes_are_of_one_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or an exponent would be that of the change from one to the other."""
+    before, seen = products.LARGE, set()
+    step = measure_module.interleaved
+
+    def timed(*given: Any) -> Any:
+        seen.add(products.LARGE)
+        return step(*given)
+
+    monkeypatch.setattr(measure_module, "interleaved", timed)
+    measure(Table1Config(lengths=(8, 16), widths=(8, 16), neighbourhood=5, repeats=3), ABOUT)
+    assert min(seen) > 1 << 60
+    assert before == products.LARGE
 
 
 def test_half_precision_is_measured_too() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from seq2sweep import console
 from seq2sweep.config import Table1Config
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import cpu_features
+from seq2sweep.model import products
 from seq2sweep.table1 import path_length
 from seq2sweep.table1.exponents import fit
 from seq2sweep.table1.layer_types import build
@@ -76,7 +78,7 @@ def measure(settings: Table1Config, about: Mapping[str, str]) -> dict[str, Any]:
     started, load = time.perf_counter(), os.getloadavg()[0]
     clock = clock_of(settings.threads)
     cases = list(_cases(settings, rows))
-    with _threads(settings.threads):
+    with _threads(settings.threads), _one_library():
         structure = {
             row.name: _structure(row, settings)
             for row in console.progress(rows, "paths and chains", "layers")
@@ -199,6 +201,17 @@ def check_memory(settings: Table1Config) -> None:
             f"{needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free, of which "
             "half may be taken: lower one of them"
         )
+
+
+@contextlib.contextmanager
+def _one_library() -> Iterator[None]:
+    """Products of all sizes are PyTorch's own: by one that multiplies only large ones, and faster,
+    an exponent would be that of the change from one library to the other."""
+    before, products.LARGE = products.LARGE, sys.maxsize
+    try:
+        yield
+    finally:
+        products.LARGE = before
 
 
 @contextlib.contextmanager

@@ -53,8 +53,10 @@ class Normalised(nn.Module):
         self._fixed: Tensor | None = None
 
     def forward(self, x: Tensor, fixed: dict[Normalised, Tensor] | None = None) -> Tensor:
-        """[..., in] to [..., out]; not `linear` of a new W, which `laid_out` would keep."""
-        return linear(x, fixed[self], self.bias) if fixed else F.linear(x, self.weight(), self.bias)
+        """[..., in] to [..., out]; in a search not `linear` of a new W, which `laid_out` keeps."""
+        weight = fixed[self] if fixed else self.weight()
+        once = torch.compiler.is_compiling() or (not fixed and torch.is_inference_mode_enabled())
+        return (F.linear if once else linear)(x, weight, self.bias)
 
     def weight(self) -> Tensor:
         """W: [out, in], by a kernel that takes a third of the time of plain operations."""
@@ -73,11 +75,9 @@ class Normalised(nn.Module):
 
 
 class Memory(NamedTuple):
-    """What the decoder's attention reads; shared by a sentence's hypotheses.
-
-    keys: z [B, n, e]; values: (z + source embedding) sqrt(0.5) sqrt(s) [B, n, e], for a sentence of
-    s tokens; mask: added to the scores, [B, 1, n].
-    """
+    """What the decoder's attention reads, shared by a sentence's hypotheses. keys: z [B, n, e];
+    values: (z + source embedding) sqrt(0.5) sqrt(s) [B, n, e], for a sentence of s tokens; mask:
+    added to the scores, [B, 1, n]."""
 
     keys: Tensor
     values: Tensor
