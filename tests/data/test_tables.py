@@ -210,6 +210,22 @@ def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
         assert "is empty: it must hold one sentence pair a row" in refused(path)
 
 
+@pytest.mark.parametrize("write", [parquet, stream, file])
+def test_of_a_table_some_files_may_have_no_rows(
+    write: Callable[[Path, pa.Table], Path], tmp_path: Path
+) -> None:
+    ending = "parquet" if write is parquet else "arrow"
+    pairs = [[], [("a", "b")], [], [("c", "d")]]
+    written = [
+        write(tmp_path / f"part-{number}.{ending}", columns(each))
+        for number, each in enumerate(pairs)
+    ]
+    assert tables.shards(tmp_path / f"part-*.{ending}") == [written[1], written[3]]
+    for path in (written[1], written[3]):
+        path.unlink()
+    assert tables.shards(tmp_path / f"part-*.{ending}") == [written[0]]
+
+
 def test_a_value_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LONGEST_LINE", 100)
     monkeypatch.setattr(tables, "ROWS", 1)

@@ -37,7 +37,8 @@ def shards(path: Path) -> list[Path]:
     """The files whose rows, one file after the other, are the table that `path` is.
 
     It is a file; a pattern such as `train-*.parquet`; or a folder, as `Dataset.save_to_disk` leaves
-    it or of Parquet files alone. Raises UserError where there is none.
+    it or of Parquet files alone. Of several, those that have rows: Spark and Dask write others too.
+    Raises UserError where there is none.
     """
     if path.is_dir():
         found = _saved(path) if (path / STATE).exists() else sorted(path.glob("*.parquet"))
@@ -47,7 +48,15 @@ def shards(path: Path) -> list[Path]:
         return [path]
     if not found:
         raise UserError(f"{path} has no .parquet file, and no {STATE} of datasets' save_to_disk")
-    return found
+    return [shard for shard in found if len(found) == 1 or _has_rows(shard)] or found[:1]
+
+
+def _has_rows(path: Path) -> bool:
+    with open_regular(path) as stream, _mistakes(path):
+        reader = _reader(stream, path)
+        if isinstance(reader, _Arrow):
+            return any(True for _ in _batches(reader, path, ()))
+        return bool(reader.metadata.num_rows)
 
 
 def columns(path: Path) -> list[str]:

@@ -143,7 +143,9 @@ def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 def _ids(line: str, number: int, size: int) -> list[int]:
     """Of a line that has nothing else; size: of the vocabulary."""
     words = line.split()
-    if not all(word.isascii() and word.isdecimal() and int(word) < size for word in words):
+    # A longer number int() does not read.
+    known = (word.isascii() and word.isdecimal() and len(word) < 20 for word in words)
+    if not all(known) or not all(int(word) < size for word in words):
         sys.exit(
             f"line {number} must be token ids below {size}, with blanks between: vocabulary.model "
             "is no SentencePiece model"
