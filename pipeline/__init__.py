@@ -5,6 +5,13 @@ Run from the project's folder, as `python -m pipeline.<stage>`.
 
 import gc
 import sys
+from pathlib import Path
+
+# The library beside the stages, not that which this Python has installed: in a git worktree, and
+# where `dvc exp run --temp` or a queue of DVC runs them, it is of another folder.
+own = Path(__file__).parents[1] / "src"
+if (own / "seq2sweep").is_dir():
+    sys.path.insert(0, str(own))
 
 try:
     from seq2sweep.console import quiet_environment

@@ -301,7 +301,7 @@ def test_dvc_runs_stages_that_exist() -> None:
     assert stages
     for name, stage in stages.items():
         command = re.fullmatch(
-            r'PATH="\$DVC_ROOT/\.venv/bin:\$PATH" python -m pipeline\.(\w+)', stage["cmd"]
+            r'env PATH="\$DVC_ROOT/\.venv/bin:\$PATH" python -m pipeline\.(\w+)', stage["cmd"]
         )
         assert command, f"{name}: {stage['cmd']}"
         assert (ROOT / "pipeline" / f"{command.group(1)}.py").is_file(), name

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_json
 from tests.conftest import Corpus
 
+ROOT = Path(__file__).parents[2]
 RECIPE = """\
 stages:
   train:
@@ -193,6 +196,57 @@ def test_the_library_of_another_folder_computes_nothing_here(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"seq2sweep train: this Python has the seq2sweep of {ours.parent}, not")
     assert line.endswith(f"run `make install` here, or set PYTHONPATH={project / 'src'}")
+
+
+def test_stages_run_the_library_beside_them(tmp_path: Path) -> None:
+    """As in a git worktree, or where DVC runs an experiment, whatever this Python has."""
+    (tmp_path / "pipeline").mkdir()
+    shutil.copy(ROOT / "pipeline/__init__.py", tmp_path / "pipeline")
+    (tmp_path / "pipeline/where.py").write_text("import seq2sweep; print(seq2sweep.__file__)")
+    own = tmp_path / "src/seq2sweep"
+    own.mkdir(parents=True)
+    (own / "__init__.py").write_text("")
+    (own / "console.py").write_text("def quiet_environment(): pass")
+    command = [sys.executable, "-m", "pipeline.where"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == own / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("storage", "uri", "taken"),
+    [
+        ("runs", None, False),
+        ("/shared/runs", None, False),
+        ("/shared/runs", "sqlite:///mlflow.db", False),
+        ("runs", "http://mlflow:5000", False),
+        ("/shared/runs", "sqlite:////shared/mlflow.db", True),
+        ("/shared/runs", "https://mlflow:5000", True),
+        ("/shared/runs", "postgresql://host/runs", False),
+        ("s3://bucket/runs", "http://mlflow:5000", False),
+    ],
+)
+def test_a_folder_that_dvc_removes_keeps_no_training(
+    storage: str,
+    uri: str | None,
+    taken: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / ".dvc/tmp/exps/tmp1"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    changes = {"cluster.storage": storage, "tracking.uri": uri}
+    config = configuration.with_changes(presets.load("phrasebook").config, changes)
+    (folder / "params.yaml").write_text(configuration.dump(config))
+    done: list[str] = []
+    assert status_of(lambda config: done.append("it")) == (0 if taken else 2)
+    assert done == ["it"] * taken
+    if not taken:
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("seq2sweep train: DVC removes this folder when the experiment has ")
 
 
 def test_outside_of_a_dvc_project_nothing_is_recorded(project: Path) -> None:

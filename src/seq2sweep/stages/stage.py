@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CHANGES_NO_RESULT = "how a stage starts and ends"
 
+TEMPORARY = ".dvc/tmp/exps/"
+"""Where DVC runs experiments that do not run in the workspace."""
 PARSED = SILVER.with_name(".silver.parsed")
 """What the stage silver has parsed, until `student` starts: by then DVC has recorded silver."""
 
@@ -61,6 +63,7 @@ def run(
     try:
         dvc_stages.require_own_code(Path.cwd())
         config = configuration.load(PARAMS)
+        _require_lasting(config)
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
         console.say(f"\n== {name} · {about}")
@@ -80,6 +83,23 @@ def run(
         print(f"seq2sweep {name}: interrupted; run `dvc repro` to resume", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
+
+
+def _require_lasting(config: configuration.Config) -> None:
+    """Raise UserError where DVC runs an experiment in a folder of its own, which it removes at the
+    end, and checkpoints or MLflow's runs would go with it."""
+    if TEMPORARY not in Path.cwd().resolve().as_posix():
+        return
+    # With a bucket what MLflow has not taken yet is kept in the project.
+    stays = Path(config.cluster.storage).is_absolute()
+    if not stays or not submit.is_lasting(
+        config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    ):
+        raise UserError(
+            "DVC removes this folder when the experiment has ended (`dvc exp run --temp`, or of a "
+            "queue), and with it checkpoints and MLflow's runs: set cluster.storage to a full "
+            "path, and tracking.uri to a server or to sqlite:////FULL/PATH/mlflow.db"
+        )
 
 
 @contextlib.contextmanager
