@@ -294,13 +294,16 @@ def temporary() -> Iterator[Path]:
 def cluster(s3_environment: dict[str, str]) -> Iterator[None]:
     """`ray_session` inside of tests finds this one and leaves it running."""
     # Sets what Ray reads when it is imported.
+    from seq2sweep.cluster import reaper
     from seq2sweep.cluster.local_cluster import OBJECT_STORE_BYTES  # isort: skip
     import ray
 
     folder = tempfile.mkdtemp(prefix="s2s-test-", dir="/tmp")
+    watching = reaper.start(folder)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in s3_environment.items():
             patch.setenv(name, value)
+        patch.setenv(reaper.MARK, folder)
         ray.init(
             address="local",
             num_cpus=2,
@@ -312,4 +315,5 @@ def cluster(s3_environment: dict[str, str]) -> Iterator[None]:
         )
     yield
     ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
+    # Ray's own end leaves a worker behind now and then, which hung as it left.
+    reaper.finish(watching)

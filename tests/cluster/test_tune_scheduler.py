@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ray.exceptions import RuntimeEnvSetupError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
@@ -239,6 +240,8 @@ NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
     [
         ({"cause": "no space left in there", "disk_full": True}, ValueError("wrong"), True),
         (None, NO_ROOM, True),  # nor was there any for what it wrote of it
+        (None, RuntimeEnvSetupError("no space left in\n[Errno 28] No space left on device"), True),
+        (None, RuntimeEnvSetupError("No such file"), False),
         ({"cause": "wrong", "disk_full": False}, NO_ROOM, False),
         (None, ValueError("wrong"), False),
         ({"cause": "of an earlier version"}, ValueError("wrong"), False),

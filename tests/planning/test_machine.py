@@ -168,8 +168,12 @@ def test_cpus_train_with_the_workers_of_params(
     assert large["sweep"]["slots"] == 1
     assert large["notes"] == [
         "a trial of the sweep takes 5 CPUs, more than there are: counted as if 4 were enough",
-        "a trial of the sweep takes 1 GPUs, more than there are (0): counted on CPUs",
+        "a trial of the sweep takes 1 GPUs, of which there are 0 here: "
+        "counted on CPUs; --on plans for GPUs",
     ]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert "of which there are 2 here: counted on CPUs" in plan(project)["notes"][1]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     none = {"sweep.cpus_per_trial": 5, "sweep.method": "none"}
     write(project, "phrasebook", **none)
     assert plan(project)["notes"] == []

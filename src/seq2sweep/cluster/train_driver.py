@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 from ray.train import (
     FailureConfig,
     LoggingConfig,
@@ -23,6 +24,7 @@ from seq2sweep import console
 from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import (
     AGAIN,
+    code_fault,
     describe,
     is_death,
     is_echo,
@@ -314,6 +316,13 @@ def no_room(error: BaseException, store: RunStore) -> str | None:
         return error.cause if error.final else None
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return store.disk_full(error)
+    if isinstance(error, RuntimeEnvSetupError):
+        reason = code_fault(error)
+        if any(os.strerror(number) in reason for number in NO_ROOM):
+            return (
+                f"no space left in Ray's folder for temporary files, and workers get no code "
+                f"({reason}): free some, or set TMPDIR to another disk before Ray starts"
+            )
     return None
 
 

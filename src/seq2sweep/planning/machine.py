@@ -250,10 +250,10 @@ def _cpus(config: Config, storage: Path) -> Machine:
             )
         gpus = torch.cuda.device_count()
         wanted = sweep.workers_per_trial * sweep.gpus_per_trial
-        if wanted > gpus:
+        if wanted:
             notes.append(
-                f"a trial of the sweep takes {wanted:g} GPUs, more than there are ({gpus}): "
-                "counted on CPUs"
+                f"a trial of the sweep takes {wanted:g} GPUs, of which there are {gpus} here: "
+                "counted on CPUs; --on plans for GPUs"
             )
     slots = max(1, slots)
     # Half a CPU a trial is two trials on each.
