@@ -23,9 +23,9 @@ from seq2sweep.jobs import dvc_stages
 from seq2sweep.runs.warm_start import run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_json
+from tests.clone import copy_project
 from tests.conftest import Corpus
 
-ROOT = Path(__file__).parents[2]
 RECIPE = """\
 stages:
   train:
@@ -200,8 +200,7 @@ def test_the_library_of_another_folder_computes_nothing_here(
 
 def test_stages_run_the_library_beside_them(tmp_path: Path) -> None:
     """As in a git worktree, or where DVC runs an experiment, whatever this Python has."""
-    (tmp_path / "pipeline").mkdir()
-    shutil.copy(ROOT / "pipeline/__init__.py", tmp_path / "pipeline")
+    copy_project(tmp_path, "pipeline/__init__.py")
     (tmp_path / "pipeline/where.py").write_text("import seq2sweep; print(seq2sweep.__file__)")
     own = tmp_path / "src/seq2sweep"
     own.mkdir(parents=True)
