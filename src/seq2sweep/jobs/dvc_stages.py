@@ -142,7 +142,7 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
     For ALL: what the stages read that make no data.
     """
     stages = described(project)
-    running = running_in_job(project, stage)
+    running = _running(stages, stage)
     read = [dep for name in running for dep in _deps(stages[name])]
     return {
         out: name
@@ -212,7 +212,8 @@ def _folder_now(project: Path, told: Iterable[Any]) -> str | None:
     ours = {os.path.abspath(project / name) for name in (config.data.folder, CODE_FILE)}
     if not made.exists() or ours & {os.path.abspath(project / name) for name in changed}:
         return meaning_of_folder(project, config)
-    return str(read_json(made).get(FOLDER))
+    seen: str | None = read_json(made).get(FOLDER)
+    return seen
 
 
 def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
@@ -230,7 +231,7 @@ def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
 def reads_folder(project: Path, stage: str) -> bool:
     """Whether a stage, or of ALL one that runs, depends on what `data.folder` holds itself."""
     stages = described(project)
-    named = [stages[name].get("params") or () for name in running_in_job(project, stage)]
+    named = [stages[name].get("params") or () for name in _running(stages, stage)]
     entries = [entry for params in named for entry in params if isinstance(entry, dict)]
     return any(FOLDER in (entry.get(CODE_FILE) or ()) for entry in entries)
 
@@ -291,10 +292,17 @@ def _reading_lock(project: Path) -> Iterator[dict[str, Any]]:
 
 def running_in_job(project: Path, stage: str) -> list[str]:
     """The stages that run in a cluster whatever was made here, each after what it reads."""
+    return _running(described(project), stage)
+
+
+def _running(stages: dict[str, dict[str, Any]], stage: str) -> list[str]:
     if stage != ALL:
         return [stage]
-    stages = described(project).items()
-    return [name for name, about in stages if name != FINGERPRINT and not _makes_data(about)]
+    return [
+        name
+        for name, description in stages.items()
+        if name != FINGERPRINT and not _makes_data(description)
+    ]
 
 
 def _makes_data(description: dict[str, Any]) -> bool:
