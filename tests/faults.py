@@ -1238,7 +1238,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_variants.py": {
         f"{PACKAGE}/sweep/variants.py": [
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
-            ("of_result=True, without=without", "of_result=True"),
+            ("of_result=True, without=KEEPING", "of_result=True"),
             ("renamed.pop(variant.fingerprint[:8], variant.slug)", "variant.slug"),
             ("renamed.pop(variant", "renamed.get(variant"),
         ],

@@ -39,6 +39,7 @@ from seq2sweep.config.loading import parse as parse
 from seq2sweep.config.loading import section as section
 from seq2sweep.config.loading import to_dict as to_dict
 from seq2sweep.config.loading import with_changes as with_changes
+from seq2sweep.config.schema import KEEPING as KEEPING
 from seq2sweep.config.schema import Config as Config
 from seq2sweep.config.schema import EvaluateConfig as EvaluateConfig
 from seq2sweep.config.schema import TrainConfig as TrainConfig

@@ -112,6 +112,12 @@ class TrainConfig:
         return newest, range(often, self.steps, often) if often else range(0)
 
 
+KEEPING = tuple(
+    f"train.{key}" for key in ("checkpoint_every", "keep_checkpoints", "keep_best", "keep_every")
+)
+"""Which checkpoints of a training there are, and none of its weights."""
+
+
 @dataclass(frozen=True)
 class EvaluateConfig:
     average_checkpoints: int = field(

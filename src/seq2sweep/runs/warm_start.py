@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import code_fingerprint
+from seq2sweep.config import KEEPING
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import (
@@ -36,14 +37,7 @@ from seq2sweep.train import checkpointing
 
 RUN_NAME = "run.json"
 # In what a run may differ from the one that it takes its first steps from.
-LENGTH = {
-    "train.steps",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
-    "train.keep_best",
-    "train.keep_every",
-    "train.tokens_per_pass",
-}
+LENGTH = {"train.steps", "train.tokens_per_pass", *KEEPING}
 PRECISION = "train.precision"
 OPTIMIZERS_BY_LENGTH = {"adam_then_sgd", "as_published"}
 """Whose learning rate at a step depends on the number of steps, of some models at least."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config, SelfTrainingConfig
+from seq2sweep.config import KEEPING, Config, SelfTrainingConfig
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.presets import rivals, table3
@@ -23,8 +23,6 @@ MOST_TRAININGS = 2_000
 `sweep.budget: flops` up to a tenth of one more for each model and million sentence pairs."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 LEARNING_RATE = "train.learning_rate_scale"
-KEEPING = ("checkpoint_every", "keep_checkpoints", "keep_best", "keep_every")
-"""Of the section `train`, what changes no trial: `with_trials_checkpoints`."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,10 @@ class Variant:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all that determines how this variant trains, apart from the data."""
-        without = [f"train.{key}" for key in KEEPING]
+        """Hash of all that determines how this variant trains, apart from the data, and from how
+        checkpoints are kept: `with_trials_checkpoints`."""
         return configuration.fingerprint(
-            self.config, *SWEPT_SECTIONS, of_result=True, without=without
+            self.config, *SWEPT_SECTIONS, of_result=True, without=KEEPING
         )
 
 
