@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import hashlib
+import platform
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from mlflow.utils.validation import _validate_model_name
 
 from seq2sweep import config as configuration
+from seq2sweep.tracking import lineage as lineage_module
 from seq2sweep.tracking.lineage import environment, lineage_tags, registered_name
 from tests import rebuild
 
@@ -213,3 +215,25 @@ def test_lineage_needs_no_mlflow_or_ray() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        (
+            "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC\ncpu family\t: 25\n\n"
+            "processor\t: 1\nmodel\t\t: 2\nmodel name\t: another\n",
+            "AMD EPYC (family 25, model 17)",
+        ),
+        ("processor\t: 0\nmodel name\t: POWER9\n", "POWER9"),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n", "aarch64"),
+    ],
+)
+def test_a_processor_is_named_with_its_generation(
+    told: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(told, encoding="utf-8")
+    monkeypatch.setattr(lineage_module, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert lineage_module.processor() == name

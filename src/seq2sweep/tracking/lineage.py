@@ -26,6 +26,7 @@ from seq2sweep.git_command import GitError, git
 from seq2sweep.tracking.recorder import clean_params, clean_tags
 
 UNKNOWN = "unknown"
+CPUINFO = Path("/proc/cpuinfo")
 LINEAGE = "lineage.json"
 """The file of a run that says where it comes from; see `document`."""
 
@@ -198,12 +199,16 @@ def hardware() -> dict[str, str]:
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """The name of this machine's processor, and its family and model where the system tells them:
+    a virtual machine may call several generations by one name."""
+    told: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or UNKNOWN
+        first = CPUINFO.read_text(encoding="utf-8").partition("\n\n")[0]
+        for key, _, value in (line.partition(":") for line in first.splitlines()):
+            told[key.strip()] = value.strip()
+    name = told.get("model name") or platform.processor() or platform.machine() or UNKNOWN
+    family, model = told.get("cpu family"), told.get("model")
+    return f"{name} (family {family}, model {model})" if family and model else name
 
 
 def _gpus() -> str:
