@@ -20,7 +20,8 @@ install: $(INSTALLED) ## make .venv with the pinned packages
 $(INSTALLED): pyproject.toml constraints.txt | alive
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "seq2sweep needs Python 3.11 or newer; call: make PYTHON=/path/to/python3.11"; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@# Python before pip: a venv that was interrupted, or had no ensurepip, is made again.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@echo "Installing pinned packages into .venv (some minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib >/dev/null 2>&1 || true
@@ -63,5 +64,6 @@ format: install ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## remove what stages made; DVC's cache and the MLflow store stay
-	rm -rf data models metrics reports runs
+clean: ## remove what stages made; DVC's cache, the MLflow store and what it has not got yet stay
+	rm -rf data models metrics reports
+	@if [ -d runs ]; then find runs -mindepth 1 -maxdepth 1 ! -name tracking -exec rm -rf {} +; fi
