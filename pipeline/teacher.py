@@ -14,12 +14,10 @@ from seq2sweep.stages import stage
 
 
 def work(config: Config) -> None:
-    if not stage.self_trains(config):
+    if not trains(config):
         stage.write_metrics("teacher", {}, {})
         stage.leave_unused(project_files.TEACHER)
         return
-    if not entrypoint.is_inside():  # a job has no texts that it does not read
-        unlabelled.check(config)  # not when this has been trained
     from seq2sweep.stages.training import train_on  # here: it loads Ray, which takes seconds
 
     seeds = {"train.seed": config.self_training.seed, "self_training.seed": config.train.seed}
@@ -27,5 +25,16 @@ def work(config: Config) -> None:
     train_on(project_files.ENCODED, other, "teacher", project_files.TEACHER, "second parser")
 
 
+def trains(config: Config) -> bool:
+    """Whether there is a parser to train.
+
+    Raises UserError where the texts that it is to parse are missing: before it is trained. A job
+    has none that it does not read.
+    """
+    if stage.self_trains(config) and not entrypoint.is_inside():
+        unlabelled.check(config)
+    return stage.self_trains(config)
+
+
 if __name__ == "__main__":
-    stage.run("teacher", "a second parser, with another seed", work, as_job=stage.self_trains)
+    stage.run("teacher", "a second parser, with another seed", work, as_job=trains)

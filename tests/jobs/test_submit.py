@@ -322,6 +322,37 @@ stages:
     assert (place / results.of_job("train-1") / "models/train").read_text() == "text"
 
 
+def with_texts(stub: Project) -> None:
+    """Data of texts that git ignores, and a stage that reads one of them as it is."""
+    (stub.folder / "texts").mkdir()
+    with (stub.folder / ".gitignore").open("a") as ignored:
+        ignored.write("/texts/*.gz\n")
+    with (stub.folder / "dvc.yaml").open("a") as stages:
+        stages.write("  attention: {cmd: 'false', outs: [reports]}\n")
+    splits = ("train", "valid", "test")
+    named = {f"data.files.{split}": [f"{split}.en.gz", f"{split}.de.gz"] for split in splits}
+    stub.set({"data.dataset": "files", "data.folder": "texts"} | named)
+    make_data(stub, "aaaa")
+
+
+@pytest.mark.parametrize("stage", ["train", dvc_stages.ALL])
+def test_a_text_that_the_job_would_not_have_is_told_before_it_is_submitted(
+    stub: Project, stage: str
+) -> None:
+    with_texts(stub)
+    order(stub, stage)
+    stub.set({"attention.alignments": "gold.gz"})
+    (stub.folder / "texts/gold.gz").write_text("0-0\n")
+    if stage == "train":
+        assert order(stub, stage).inputs
+        return
+    with pytest.raises(UserError, match=r"^attention.alignments: texts/gold.gz is missing, or git"):
+        order(stub, stage)
+    stub.set({"attention.alignments": "gold.txt"})
+    (stub.folder / "texts/gold.txt").write_text("0-0\n")
+    assert "texts/gold.txt" in order(stub, stage).content.files
+
+
 def test_stages_of_a_job_follow_those_that_they_read() -> None:
     running = dvc_stages.running_in_job(ROOT, dvc_stages.ALL)
     for place, name in enumerate(running):

@@ -19,7 +19,7 @@ from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
 from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import UserError
-from seq2sweep.jobs import dvc_stages
+from seq2sweep.jobs import dvc_stages, entrypoint
 from seq2sweep.runs.warm_start import run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_json
@@ -160,6 +160,33 @@ def test_a_job_that_reads_no_corpus_needs_none(project: Path) -> None:
     set_params(project, data__folder="mine")
     write_json(project / "code.json", {"folder": "of the texts at home"})
     assert status_of(lambda config: None, "download") == 0
+
+
+@pytest.mark.parametrize(("changes", "status"), [(False, 0), (True, 2)])
+def test_a_job_that_has_a_part_of_the_corpus_compares_that(
+    changes: bool, status: int, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_params(project, data__folder="mine")
+    (project / "mine").mkdir()
+    (project / "mine/test.en").write_text("a\n")
+    write_json(project / "code.json", {"folder": "of the texts at home, train.en too"})
+    monkeypatch.setattr(entrypoint, "is_inside", lambda: True)
+
+    def work(config: Config) -> None:
+        if changes:
+            (project / "mine/test.en").write_text("b\n")
+
+    assert status_of(work, "download") == status
+
+
+@pytest.mark.parametrize(("name", "status"), [("sweep", 2), ("download", 0)])
+def test_a_seed_that_is_none_is_told_before_anything_is_trained(
+    name: str, status: int, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "-3")
+    worked: list[Config] = []
+    assert status_of(worked.append, name) == status
+    assert bool(worked) == (status == 0)
 
 
 def test_code_that_has_changed_since_it_was_recorded_is_refused(

@@ -23,6 +23,7 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import best_device
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.bleu import bootstrap_seed
 from seq2sweep.evaluate.by_length import ScoresByLength
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.task import TASKS, Given
@@ -174,6 +175,7 @@ def evaluate(
     The mapper shares the decoding out. Perplexity is per piece, unsmoothed, on the reference;
     all scores come from one decode. beside: also what the task says beside them.
     """
+    bootstrap_seed()  # or its mistake would be told when all is decoded
     data.verify(split)
     vocabulary = Vocabulary.open(data.vocabulary)
     device = best_device()

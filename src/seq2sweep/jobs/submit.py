@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +75,8 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
                 "the project one by `git init`"
             )
     inputs = _inputs(project, stage, current)
+    if inputs:
+        _require_texts(config, dvc_stages.running_in_job(project, stage), content)
     meaning = dvc_stages.meaning(project, config) if inputs else {}
     identity = {
         "stage": stage,
@@ -199,6 +201,25 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
             if dvc_stages.sum_of(project / path) != sums[path]:
                 raise UserError(f"{path} is not what dvc.lock has: run `dvc repro`, which makes it")
     return {path: sums[path] for path in read} if current else {}
+
+
+def _require_texts(config: Config, running: Sequence[str], content: bundle.Upload) -> None:
+    """Raise UserError where a file of `data.folder` that one of these stages reads is not uploaded:
+    the job would fail when what comes before has been trained."""
+    texts = config.self_training.files if config.self_training.sentences else ()
+    read: dict[str, tuple[str, Sequence[str | None]]] = {
+        "attention.alignments": ("attention", [config.attention.alignments]),
+        "self_training.files": ("silver", texts),
+    }
+    for key, (stage, names) in read.items():
+        paths = [(Path(config.data.folder) / name).as_posix() for name in names if name]
+        missing = [path for path in paths if path not in content.files]
+        if stage in running and missing:
+            raise UserError(
+                f"{key}: {missing[0]} is missing, or git or .rayignore ignores it, and the stage "
+                f"{stage} of the job would read it: add it to git, or run `dvc repro` here with "
+                "cluster.job_server, by which only trainings are jobs"
+            )
 
 
 def _check_no_password(config: Config) -> None:

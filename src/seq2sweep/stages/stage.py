@@ -39,6 +39,10 @@ PARSED = SILVER.with_name(".silver.parsed")
 """What the stage silver has parsed, until `student` starts: by then DVC has recorded silver."""
 
 
+SCORING = ("evaluate", "student", "sweep")
+"""Stages that score, some after a training."""
+
+
 def run(
     name: str,
     about: str,
@@ -66,6 +70,10 @@ def run(
         _require_lasting(config)
         # A mistake in the sweep is told now, not when everything before it has been trained.
         variants(config)
+        if name in SCORING:
+            from seq2sweep.evaluate.bleu import bootstrap_seed  # here: half a second
+
+            bootstrap_seed()
         console.say(f"\n== {name} · {about}")
         with _unchanged(name, config), console.never_silent(name):
             if as_job(config) and submit.runs_as_job(config):
@@ -157,12 +165,15 @@ def _recorded_folder(
     """What code.json says of `data.folder`, by its name; nothing for a stage that does not depend
     on it, nor where the folder is not there, as in a job that reads none of it.
 
+    In a job what its copy holds, which may be a part: what code.json says is of the folder at home.
     params: the entries of dvc.yaml.
     """
     path, folder = project / dvc_stages.CODE_FILE, config.data.folder
     keys = [entry.get(dvc_stages.CODE_FILE) or () for entry in params if isinstance(entry, dict)]
     if not any(dvc_stages.FOLDER in named for named in keys) or not Path(folder).exists():
         return {}
+    if entrypoint.is_inside():
+        return {folder: dvc_stages.meaning_of_folder(project, config)}
     recorded = read_json(path).get(dvc_stages.FOLDER) if path.exists() else None
     return {folder: recorded} if recorded else {}
 
