@@ -285,6 +285,27 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
     assert cluster(2, **{"cluster.workers": 1, "cluster.cpus_per_worker": 4}) == (1, 4)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_fewer_workers_than_a_training_could_start_with(
+    recorded: bool, store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    """Whether the run's params.yaml has `min_workers`, or that of the project here."""
+    many = {"cluster.workers": 4, "cluster.min_workers": 2}
+    elastic = configuration.with_changes(tiny_config, many)
+    here, record = (tiny_config, elastic) if recorded else (elastic, tiny_config)
+    (tmp_path / "params.yaml").write_text(configuration.dump(here))
+    store.add(TRAINING, record)
+    again(tmp_path, TRAINING, settings={"cluster.workers": 1})
+    found = configuration.parse(tree.made["params"]).cluster
+    assert (found.workers, found.min_workers) == (1, 1 if recorded else None)
+    again(tmp_path, TRAINING, settings={"cluster.min_workers": record.cluster.workers})
+    del tree.made
+    too_many = {"cluster.min_workers": record.cluster.workers + 1}
+    with pytest.raises(UserError, match=r"^--set: cluster\.min_workers must be at most"):
+        again(tmp_path, TRAINING, settings=too_many)
+    assert not hasattr(tree, "made")
+
+
 @pytest.mark.parametrize(
     ("storage", "expected"),
     [

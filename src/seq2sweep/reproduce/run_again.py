@@ -32,9 +32,10 @@ from seq2sweep.tracking.store_reader import StoreReader
 
 OF_WHOEVER_RUNS = ("address", "max_failures", "hang_seconds")
 """Keys of `cluster` that are those of the project here, not of the record."""
+FEWEST = "cluster.min_workers"
 SETTINGS = (
     "cluster.workers",
-    "cluster.min_workers",
+    FEWEST,
     "cluster.cpus_per_worker",
     "cluster.gpus_per_worker",
     "cluster.fsdp",
@@ -75,7 +76,9 @@ def reproduce(
     made again are not those recorded.
     """
     config = configuration.load(project / PARAMS)
-    _require_settings(config, settings)
+    for key in settings:
+        if key not in SETTINGS:
+            raise UserError(f"--set {key}: only where it runs can be set: {', '.join(SETTINGS)}")
     store = StoreReader(resolve_uri(config.tracking, project))
     run = store.find(run_id)
     place = folder or project.resolve().with_name(f"{project.resolve().name}-{run[:8]}")
@@ -202,14 +205,6 @@ def _require_own_commit(project: Path, record: StoredRecord) -> None:
         )
 
 
-def _require_settings(config: Config, settings: Mapping[str, Any]) -> None:
-    """Raise UserError where one is of another kind, or has a value that cannot be."""
-    for key in settings:
-        if key not in SETTINGS:
-            raise UserError(f"--set {key}: only where it runs can be set: {', '.join(SETTINGS)}")
-    configuration.with_changes(config, settings, "--set")
-
-
 def _params(
     record: StoredRecord,
     other: StoredRecord | None,
@@ -243,9 +238,14 @@ def _params(
         cluster["workers"] = workers
         if config.cluster.address or workers * threads <= (os.cpu_count() or 1):
             cluster["cpus_per_worker"] = threads
+    # Of the run's workers, not of those that the project here has.
+    changes = {"cluster.workers": cluster["workers"], FEWEST: None, **settings}
+    configuration.with_changes(config, changes, "--set")
     for key, value in settings.items():
         section, _, last = key.partition(".")
         values[section][last] = value
+    if (fewest := cluster.get("min_workers")) is not None:
+        cluster["min_workers"] = min(fewest, cluster["workers"])
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
