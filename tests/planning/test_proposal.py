@@ -160,14 +160,18 @@ def test_what_is_missing_of_the_splits_is_held_out(capsys: pytest.CaptureFixture
     assert known_pairs(config) == {"train": 285, "valid": 15, "test": 32}
 
 
-def reasons(count: int, characters: float = 43.0) -> tuple[dict[str, Any], list[str]]:
+def reasons(
+    count: int, characters: float = 43.0, different: int = 90
+) -> tuple[dict[str, Any], list[str]]:
     nothing = np.empty(0, np.uint64)
-    train = Sentences(nothing, nothing, np.empty(0, np.uint32), 0, (characters, characters))
+    train = Sentences(
+        nothing, nothing, np.empty(0, np.uint32), 0, (characters, characters), different
+    )
     return proposal._sized(count, train)
 
 
-def sized(count: int, characters: float = 43.0) -> configuration.Config:
-    changes, lines = reasons(count, characters)
+def sized(count: int, characters: float = 43.0, different: int = 90) -> configuration.Config:
+    changes, lines = reasons(count, characters, different)
     assert len(lines) == 3
     config = presets.load(changes.pop("preset")).config
     return configuration.with_changes(config, changes)
@@ -196,13 +200,19 @@ def test_of_a_small_corpus_it_says_what_is_true() -> None:
     """200 pairs have about 4400 pieces; 100 of each would be too small a vocabulary."""
     _, vocabulary, steps = reasons(200)[1]
     assert vocabulary == (
-        f"  vocabulary.size {proposal.LEAST_PIECES}: the fewest that are proposed, and 6,000 is "
-        "the preset's"
+        f"  vocabulary.size {proposal.LEAST_PIECES}: the fewest that are proposed for 90 "
+        "characters, and 6,000 is the preset's"
     )
     assert steps.endswith("; a model that sees its pairs so often learns them by heart")
     _, vocabulary, steps = reasons(10_000)[1]
     assert "vocabulary.size 2,200: each piece occurs 100 times or more on average" in vocabulary
     assert "by heart" not in steps
+
+
+def test_a_vocabulary_has_room_for_all_characters() -> None:
+    """As of Chinese: 5000 pairs would have a hundred of each of 1000 pieces."""
+    assert sized(5000, 40.0, 2003).vocabulary.size == 4000
+    assert "for 2,003 characters" in reasons(5000, 40.0, 2003)[1][1]
 
 
 def test_devices_are_those_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,8 @@ OFTEN = 10
 SEEN = 100
 """How often a piece of the vocabulary occurs on average, at least."""
 LEAST_PIECES = 200
+PIECES_A_CHARACTER = 2
+"""At least, of those that occur: each is a piece, with `vocabulary.character_coverage` 1."""
 SHARE, MOST = 20, 3000
 """Held out for validation, and for the test, is one in so many pairs, but no more than WMT has."""
 LEAST_DIFFERENT = 4
@@ -201,14 +203,15 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
     preset, model = presets.load(size.preset).config, presets.load(size.model_of).config.model
     tokens = [characters / CHARACTERS_A_PIECE + 1 for characters in train.characters]
     pieces = min(preset.vocabulary.size, _rounded(pairs * sum(tokens) / SEEN))
-    pieces = max(LEAST_PIECES, pieces)
+    least = max(LEAST_PIECES, _rounded(PIECES_A_CHARACTER * train.different_characters))
+    pieces = max(least, pieces)
     epoch = pairs * max(tokens) / preset.train.tokens_per_update
     steps = max(LEAST_WARMUPS * preset.train.warmup_steps, _rounded(size.epochs * epoch))
     steps = min(steps, max(preset.train.steps, LEAST_WARMUPS * preset.train.warmup_steps))
     gpus = torch.cuda.device_count()
     why = f"each piece occurs {SEEN} times or more on average"
-    if pieces == LEAST_PIECES:
-        why = "the fewest that are proposed"
+    if pieces == least:
+        why = f"the fewest that are proposed for {train.different_characters:,} characters"
     by_heart = ""
     if steps > OFTEN * size.epochs * epoch:
         by_heart = "; a model that sees its pairs so often learns them by heart"

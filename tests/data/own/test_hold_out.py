@@ -192,6 +192,7 @@ def test_counts_are_those_of_a_plain_count() -> None:
     assert read.different == min(len(set(side)) for side in sides)
     assert read.repeated == len(pairs) - len(set(pairs))
     assert read.characters == pytest.approx([np.mean([*map(len, side)]) for side in sides])
+    assert read.different_characters == len({*"".join(sides[0] + sides[1])})
     others = [{pair[side] for pair in corpus(60, 8, of=2000)} for side in (0, 1)]
     shares = [s in others[0] or t in others[1] for s, t in pairs]
     assert read.sharing(other).tolist() == shares
@@ -234,7 +235,7 @@ def test_memory_is_that_of_the_digests() -> None:
     tracemalloc.start()
     try:
         source, target = (random_numbers.integers(0, 2**63, count, np.uint64) for _ in range(2))
-        read = Sentences(source, target, np.arange(count, dtype=np.uint32), count, (1.0, 1.0))
+        read = Sentences(source, target, np.arange(count, dtype=np.uint32), count, (1.0, 1.0), 2)
         held_out(read, 3000, 3000)
         assert read.different > 0
         assert tracemalloc.get_traced_memory()[1] < 100 * count

@@ -59,7 +59,8 @@ class Sentences:
     """The pairs of a corpus, of training those that are clean: digests of both sentences, and where
     each pair is, from 0.
 
-    pairs: all that were read; characters: of a clean side, on average, source and target.
+    pairs: all that were read; characters: of a clean side, on average, source and target;
+    different_characters: of both clean sides.
     """
 
     source: Digests
@@ -67,6 +68,7 @@ class Sentences:
     positions: NDArray[np.uint32]
     pairs: int
     characters: tuple[float, float]
+    different_characters: int
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -97,7 +99,9 @@ class Sentences:
     def of(self, rows: NDArray[np.int64]) -> Sentences:
         """Some of the pairs."""
         source, target = (side[rows] for side in self.sides)
-        return Sentences(source, target, self.positions[rows], len(rows), self.characters)
+        return dataclasses.replace(
+            self, source=source, target=target, positions=self.positions[rows], pairs=len(rows)
+        )
 
     def at(self, positions: NDArray[np.uint32]) -> Sentences:
         """The pairs at places of the corpus."""
@@ -117,13 +121,17 @@ class _Digester:
     def __init__(self, source: str, target: str, cleaning: PrepareConfig) -> None:
         self._clean = Cleaner(cleaning, source, target)
 
-    def __call__(self, pairs: Sequence[Pair]) -> tuple[Digests, Digests, NDArray[np.uint32], Any]:
-        """Of the clean pairs, their places, and how many pairs and characters a side there are."""
+    def __call__(
+        self, pairs: Sequence[Pair]
+    ) -> tuple[Digests, Digests, NDArray[np.uint32], Any, set[str]]:
+        """Of the clean pairs, their places, how many pairs and characters a side there are, and
+        which characters."""
         cleaned = self._clean(pairs)
         lines = cleaned.lines
         source, target = (side.decode() for side in (cleaned.source, cleaned.target))
         counts = len(pairs), len(source) - len(lines), len(target) - len(lines)
-        return _digests(source), _digests(target), lines, np.array(counts)
+        characters = {*source, *target} - {"\n"}
+        return _digests(source), _digests(target), lines, np.array(counts), characters
 
 
 def sentences(
@@ -141,17 +149,18 @@ def sentences(
     """
     nothing = np.empty(0, np.uint64)
     sources, targets, positions = [nothing], [nothing], [np.empty(0, np.uint32)]
-    counts = np.zeros(3, np.int64)
+    counts, characters = np.zeros(3, np.int64), set[str]()
     digester = _Digester(source, target, _WHOLE if whole else _CLEANING)
-    for some_sources, some_targets, lines, more in mapper(digester, chunks(pairs)):
+    for some_sources, some_targets, lines, more, these in mapper(digester, chunks(pairs)):
         sources.append(some_sources)
         targets.append(some_targets)
         positions.append(lines + np.uint32(counts[0]))
         counts += more
+        characters |= these
     kept = np.concatenate(positions)
     means = (counts[1:] / max(1, len(kept))).tolist()
     both = np.concatenate(sources), np.concatenate(targets)
-    return Sentences(*both, kept, int(counts[0]), (means[0], means[1]))
+    return Sentences(*both, kept, int(counts[0]), (means[0], means[1]), len(characters))
 
 
 def held_out(
