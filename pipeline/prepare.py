@@ -18,7 +18,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console, parallel, project_files
 from seq2sweep.data import files, reading
 from seq2sweep.data.archives import Text
-from seq2sweep.data.clean import Cleaner, Pair
+from seq2sweep.data.clean import Cleaned, Cleaner, Pair
 from seq2sweep.data.clean_writer import as_table, write_training
 from seq2sweep.data.filters import is_empty
 from seq2sweep.data.treebank import corpora
@@ -28,7 +28,8 @@ from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
 
 PAIRS_WORTH_PROCESSES = 100_000
-"""Fewer training pairs are clean before other processes have started."""
+"""Fewer of one text, which may be one of a thousand shards, are clean before other processes have
+started."""
 
 
 def work(config: configuration.Config) -> None:
@@ -37,15 +38,13 @@ def work(config: configuration.Config) -> None:
     if config.data.task == "parsing":
         prepare_trees(config, provenance)
         return
-    pairs = sum(corpus["lines"] for corpus in provenance["splits"]["train"])
-    many = pairs > PAIRS_WORTH_PROCESSES
-    prepare(config, provenance, parallel.Processes() if many else parallel.serial)
+    prepare(config, provenance, parallel.Processes())
 
 
 def prepare(
     config: configuration.Config, provenance: dict[str, Any], mapper: parallel.Mapper
 ) -> None:
-    """Clean the text that `provenance` describes; `mapper` shares out the training text."""
+    """Clean the text that `provenance` describes; `mapper` shares out long training texts."""
     texts = {
         split: [
             _Corpus(described, _root(config, described["name"]))
@@ -64,7 +63,7 @@ def prepare(
             _copy_phenomena(folder, metrics["test"]["kept"])
         metrics["train"], samples = write_training(
             files.text_paths(folder, "train"),
-            ((c.name, mapper(cleaner, reading.chunks(c.pairs("train")))) for c in texts["train"]),
+            ((corpus.name, corpus.cleaned(cleaner, mapper)) for corpus in texts["train"]),
             cleaner,
         )
         read, kept, dropped = (metrics["train"][key] for key in ("read", "kept", "dropped"))
@@ -143,6 +142,11 @@ class _Corpus:
                 )
         self._lines: int = described["lines"]
         self._sha256: list[str] = [side["sha256"] for side in sides]
+
+    def cleaned(self, cleaner: Cleaner, mapper: parallel.Mapper) -> Iterator[Cleaned]:
+        """What is left of it for training, chunk by chunk."""
+        shared_out = mapper if self._lines > PAIRS_WORTH_PROCESSES else parallel.serial
+        return shared_out(cleaner, reading.chunks(self.pairs("train")))
 
     def pairs(self, split: str) -> Iterator[Pair]:
         """The pairs; at their end a UserError if they are not those that were described."""

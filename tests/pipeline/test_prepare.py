@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -198,12 +199,23 @@ def test_valid_and_test_keep_size_and_order(provenance: dict[str, Any]) -> None:
     assert ("two blanks", "zwei Zeilen") in train
 
 
+@pytest.mark.parametrize(("lines", "long"), [(100_000, False), (100_001, True)])
+def test_long_texts_are_shared_out(lines: int, long: bool, provenance: dict[str, Any]) -> None:
+    """A table of a thousand shards is a thousand texts, each of which would start processes."""
+    provenance["splits"]["train"][0]["lines"] = lines
+    mapper = Mock(side_effect=KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt if long else UserError):
+        prepare.prepare(config_of(), provenance, mapper)
+    assert mapper.called is long
+
+
 def test_processes_and_chunks_do_not_change_a_byte(
     provenance: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare.prepare(config_of(), provenance, parallel.serial)
     expected = outputs()
     assert len(expected) == 12
+    monkeypatch.setattr(prepare, "PAIRS_WORTH_PROCESSES", 0)
     prepare.prepare(config_of(), provenance, parallel.Processes(2))
     assert outputs() == expected
     monkeypatch.setattr(reading, "PAIRS_IN_CHUNK", 5_000)
@@ -220,18 +232,6 @@ def test_chunks_are_bounded_by_pairs_and_by_characters(monkeypatch: pytest.Monke
     pairs = [("", "")] * 4 + [("x" * 6, "y" * 6)] * 2 + [("a", "b")] * 3
     assert [len(chunk) for chunk in reading.chunks(pairs)] == [3, 2, 1, 3]
     assert list(reading.chunks([])) == []
-
-
-@pytest.mark.parametrize(("pairs", "many"), [(100_000, False), (100_001, True)])
-def test_many_pairs_are_shared_out(
-    pairs: int, many: bool, provenance: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    provenance["splits"]["train"][0]["lines"] = pairs - 500
-    stage.write_json(project_files.RAW / "provenance.json", provenance)
-    used: list[object] = []
-    monkeypatch.setattr(prepare, "prepare", lambda config, found, mapper: used.append(mapper))
-    prepare.work(config_of())
-    assert isinstance(used[0], parallel.Processes) is many
 
 
 def test_filters_that_are_switched_off_are_not_listed(provenance: dict[str, Any]) -> None:

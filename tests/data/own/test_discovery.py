@@ -182,11 +182,20 @@ def test_a_folder_of_shards() -> None:
         "test",
     ):
         table(f"{name}.parquet", "en", "de")
+    train, valid = (f"{stem}-[0-9]*-of-[0-9]*.parquet" for stem in ("train", "validation"))
     assert find("own", None, EN_DE).files == {
-        "train": ("train-*-of-*.parquet:en", "train-*-of-*.parquet:de"),
-        "valid": ("validation-*-of-*.parquet:en", "validation-*-of-*.parquet:de"),
+        "train": (f"{train}:en", f"{train}:de"),
+        "valid": (f"{valid}:en", f"{valid}:de"),
         "test": ("test.parquet:en", "test.parquet:de"),
     }
+
+
+def test_shards_of_a_stem_are_not_those_of_a_longer_one() -> None:
+    for name in ("news-00000-of-00001", "news-dev-00000-of-00001"):
+        table(f"{name}.parquet", "en", "de")
+    found = find("own", None, EN_DE).files
+    (pattern,) = {name.partition(":")[0] for name in found["train"]}
+    assert [*Path("own").glob(pattern)] == [Path("own/news-00000-of-00001.parquet")]
 
 
 def test_folders_of_save_to_disk() -> None:

@@ -198,7 +198,7 @@ def _parquet(folder: Path) -> list[str]:
     names = sorted(path.name for path in folder.glob("*.parquet"))
     shards = (_SHARD.fullmatch(name) for name in names)
     found = (
-        f"{shard['stem']}-*-of-*.parquet" if shard else name
+        f"{shard['stem']}-[0-9]*-of-[0-9]*.parquet" if shard else name
         for name, shard in zip(names, shards, strict=True)
     )
     return list(dict.fromkeys(found))
