@@ -23,10 +23,11 @@ from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
-from seq2sweep.train.events import CheckpointDue, Event
+from seq2sweep.train.events import CheckpointDue, Event, Interrupted
 from seq2sweep.train.metrics import Progress
 from tests.cluster.checkpoints import save
 from tests.conftest import Corpus
+from tests.runs.test_pass_size import longest_of
 
 
 class Worker:
@@ -166,6 +167,30 @@ def test_all_wait_together_for_a_slow_upload(
     assert set(patience[6:]) <= {made.config.cluster.hang_seconds}
 
 
+@pytest.mark.parametrize("fsdp", [True, False])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_there_is_one_copy_at_a_time_of_what_workers_share_out(
+    make_worker: Callable[[int], Worker], rank: int, fsdp: bool
+) -> None:
+    """All make it together, when the one before is kept; what each has whole the first one copies
+    alone, also when the others are gone already."""
+    made, at = make_worker(rank), list[int]()
+    made.config = configuration.with_changes(made.config, {"cluster.fsdp": fsdp})
+
+    def capture() -> Snapshot:
+        at.append(len(made.said))
+        model = torch.nn.Linear(1, 1)
+        return checkpointing.capture(model, torch.optim.SGD(model.parameters()), Progress(), {})
+
+    begin = {"resume": None, "precision": None, "tokens_per_pass": None}
+    made.hears = [begin, False, False]
+    made.events = [CheckpointDue(4, {}, capture), Interrupted(6, capture)]
+    made.start()
+    told = made.hears if fsdp else made.hears[:2]
+    assert made.said == (told if rank == 0 else [None] * len(told))
+    assert at == ([2, 3] if fsdp else [2, 2] if rank == 0 else [])
+
+
 def test_all_take_the_number_of_tokens_that_the_run_began_with(
     make_worker: Callable[[int], Worker], tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,16 +213,18 @@ def test_all_take_the_number_of_tokens_that_the_run_began_with(
     start(first)
     assert first.said[-1]["tokens_per_pass"] is None
     start(first, sharers=4)
-    assert first.said[-1]["tokens_per_pass"] == 150
+    # Half of an update, and where a worker has a sentence more up to half of the longest.
+    share = -(-(300 + longest_of(tiny_corpus.encoded)) // 2)
+    assert first.said[-1]["tokens_per_pass"] == share
     (entry,) = journal.entries(first.folder / JOURNAL_NAME, "sized")
-    assert entry["tokens_per_pass"] == 150
+    assert entry["tokens_per_pass"] == share
     other = make_worker(1)
     other.hears = [{"resume": None, "precision": None, "tokens_per_pass": 140}]
     start(other)
     # Of this node there are two workers, or as many as a sweep has there at once.
     assert asked == [2, 4, 2]
     trained = [each.train.tokens_per_pass for each in (*first.trained, *other.trained)]
-    assert trained == [150, 150, 140]
+    assert trained == [share, share, 140]
 
 
 @pytest.mark.parametrize(

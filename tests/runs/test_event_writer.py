@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
 from seq2sweep.runs import event_writer, watchdog
 from seq2sweep.runs.event_writer import SAVE_SECONDS, EventWriter
 from seq2sweep.runs.journal import entries
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.train import checkpointing
@@ -110,6 +111,16 @@ def test_an_interruption_at_a_checkpoint_writes_it_once(tmp_path: Path) -> None:
     checkpointing.verify(tmp_path / interrupted_name(9))
 
 
+def test_of_several_interruptions_the_last_one_stays(tmp_path: Path, tiny_config: Config) -> None:
+    """On machines that come and go there may be many before a checkpoint is due."""
+    for event in (CheckpointDue(4, {}, snapshot), *(Interrupted(n, snapshot) for n in (5, 6, 7))):
+        store = RunStore(tmp_path, retention=Retention.of(tiny_config))
+        with EventWriter(store) as writer:
+            writer.write(event)
+    there = sorted(path.name for path in tmp_path.glob("*-*"))
+    assert there == [interrupted_name(7), checkpoint_name(4)]
+
+
 def test_what_could_not_be_kept_elsewhere_stays_here(tmp_path: Path) -> None:
     class Fails(RunStore):
         def keep(self, checkpoint: Path) -> None:
@@ -195,9 +206,11 @@ def test_waiting_for_a_slow_upload_is_no_hang(
                 longer.set()
 
         if waits == "at the next":
-            writer.write(CheckpointDue(8, {}, capture), waiting)
+            writer.wait(waiting)
+            writer.write(CheckpointDue(8, {}, capture))
         if waits == "at the end":
-            writer.write(Finished(4, {}), waiting)
+            writer.wait(waiting)
+            writer.write(Finished(4, {}))
         if waits == "as it leaves":
             threading.Timer(0.1, longer.set).start()
     slow = 10 + SAVE_SECONDS

@@ -67,6 +67,7 @@ def go_on(
     """As a training worker does, from where the folder's run stands."""
     folder.mkdir(exist_ok=True)
     writer = Journal(folder / "journal.jsonl") if rank == 0 else None
+    saved = 0
     for event in train(
         config,
         encoded,
@@ -78,13 +79,19 @@ def go_on(
         until=until,
     ):
         if isinstance(event, Interrupted):
-            if rank == 0:
+            if rank == 0 and not (config.cluster.fsdp and event.step == saved):
                 event.capture().write(folder / interrupted_name(event.step))
+            elif rank and config.cluster.fsdp:
+                event.capture()
             break
+        if isinstance(event, CheckpointDue):
+            saved = event.step
+            if rank == 0:
+                event.capture().write(folder / checkpoint_name(event.step))
+            elif config.cluster.fsdp:
+                event.capture()
         if writer:
             writer.append(event)
-            if isinstance(event, CheckpointDue):
-                event.capture().write(folder / checkpoint_name(event.step))
     if writer:
         writer.close()
 
@@ -333,7 +340,9 @@ def test_four_then_two_then_three_workers_end_where_one_does(
     go_on(dry, tiny_corpus.encoded, tmp_path / "one")
     several = tmp_path / "several"
     work_together(4, several, dry, tiny_corpus.encoded, updates=4)
-    work_together(2, several, dry, tiny_corpus.encoded, updates=3)
+    work_together(2, several, dry, tiny_corpus.encoded, updates=2)  # where a checkpoint is due
+    there = {path.name for path in several.glob("*-0*")} - {interrupted_name(8)}
+    assert there == {checkpoint_name(4), interrupted_name(5), checkpoint_name(8)}
     work_together(3, several, dry, tiny_corpus.encoded)
     start = tmp_path / "start"
     go_on(

@@ -25,7 +25,7 @@ from seq2sweep.storage.locks import OLD_WRITER_SECONDS
 from seq2sweep.storage.retry import PAUSES, with_retries
 from seq2sweep.train.allocator import keep_memory
 from seq2sweep.train.distributed import all_reduce
-from seq2sweep.train.events import CheckpointDue
+from seq2sweep.train.events import CheckpointDue, Interrupted
 from seq2sweep.train.loop import train
 from seq2sweep.train.step import choose_precision
 
@@ -92,8 +92,10 @@ def train_worker(settings: dict[str, Any]) -> None:
             alive=watchdog.feed,
             until=settings["until"],
         ):
-            if isinstance(event, CheckpointDue):
-                _save_together(writer, event)
+            # Not an interruption of what each has whole: a worker may be gone already.
+            shared_out = config.cluster.fsdp
+            if isinstance(event, CheckpointDue) or (isinstance(event, Interrupted) and shared_out):
+                _save_together(writer, event, shared_out)
             elif writer is not None:
                 writer.write(event)
             watchdog.feed()
@@ -141,19 +143,25 @@ def _in_one_precision(
     return configuration.with_changes(config, {"train.precision": "bf16" if bf16 else "float32"})
 
 
-def _save_together(writer: EventWriter | None, event: CheckpointDue) -> None:
+def _save_together(
+    writer: EventWriter | None, event: CheckpointDue | Interrupted, shared_out: bool
+) -> None:
     """Have the first worker, which has the writer, save a checkpoint.
 
     While it waits until the checkpoint before is kept, it says so to the others again and again:
-    that is no hang. A worker that says or hears nothing meanwhile does hang, and is noticed.
+    that is no hang. A worker that says or hears nothing meanwhile does hang, and is noticed. Of a
+    model that is shared out the others send their parts then, when there is no other copy.
     """
     tell = ray.train.collective.broadcast_from_rank_zero
-    if writer is None:
-        while tell(None):
-            feed()
-    else:
-        writer.write(event, waiting=lambda: tell(True))
+    if writer is not None:
+        writer.wait(waiting=lambda: tell(True))
         tell(False)
+        writer.write(event)
+        return
+    while tell(None):
+        feed()
+    if shared_out:
+        event.capture()
 
 
 def _node_goes_away() -> bool:

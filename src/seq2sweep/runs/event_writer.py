@@ -40,22 +40,19 @@ class EventWriter:
         self._under_way: futures.Future[None] | None = None
         self._last_checkpoint = -1
 
-    def write(self, event: Event, waiting: Callable[[], object] = lambda: None) -> None:
-        """Write it; returns when a checkpoint is copied, not when it is on disk.
-
-        waiting: called again and again while it waits for the checkpoint before.
-        """
+    def write(self, event: Event) -> None:
+        """Write it; returns when a checkpoint is copied, not when it is on disk."""
         if isinstance(event, Interrupted):
             if event.step != self._last_checkpoint:  # else this very state is there, or soon
                 with_retries(self.journal.sync)
-                self._save(event, interrupted_name(event.step), waiting)
+                self._save(event, interrupted_name(event.step))
             return
         if isinstance(event, Finished):
-            self.wait(waiting)  # a run that says so has its last checkpoint
+            self.wait()  # a run that says so has its last checkpoint
         self.journal.append(event)
         if isinstance(event, CheckpointDue):
             self._last_checkpoint = event.step
-            self._save(event, checkpoint_name(event.step), waiting)
+            self._save(event, checkpoint_name(event.step))
         if isinstance(event, Finished):
             with allowing(SAVE_SECONDS):
                 with_retries(self.store.finish)
@@ -68,8 +65,8 @@ class EventWriter:
     def wait(self, waiting: Callable[[], object] = lambda: None) -> None:
         """Wait until the checkpoint under way is kept; raises what stopped it.
 
-        An OSError that names the storage after SAVE_SECONDS: then it is left alone. waiting: as of
-        `write`.
+        An OSError that names the storage after SAVE_SECONDS: then it is left alone. waiting: called
+        again and again meanwhile.
         """
         if self._under_way is None:
             return
@@ -82,17 +79,14 @@ class EventWriter:
             waiting()
         under_way.result()
 
-    def _save(
-        self, event: CheckpointDue | Interrupted, name: str, waiting: Callable[[], object]
-    ) -> None:
-        self.wait(waiting)  # before there is a second copy in memory
+    def _save(self, event: CheckpointDue | Interrupted, name: str) -> None:
+        self.wait()  # before there is a second copy in memory
         snapshot, path = event.capture(), self.store.folder / name
 
         def save() -> None:
             with_retries(lambda: snapshot.write(path))
             with_retries(lambda: self.store.keep(path))
-            if isinstance(event, CheckpointDue):
-                with_retries(lambda: self.store.prune(path))
+            with_retries(lambda: self.store.prune(path))
 
         self._under_way = self._thread.submit(save)
 

@@ -32,8 +32,9 @@ class Validated:
 
 @dataclass(frozen=True)
 class CheckpointDue:
-    """Now is the time to keep a checkpoint: `capture()` on one worker, before the next event.
+    """Now is the time to keep a checkpoint: `capture()` on the first worker, before the next event.
 
+    With `cluster.fsdp` all workers must call it at once, and the others get nothing.
     metrics: the newest value of each metric, the step, and devices.ORIGIN.
     """
 
@@ -45,7 +46,8 @@ class CheckpointDue:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Training ends here because it was asked to: `capture()` on one worker has all of it.
+    """Training ends here because it was asked to: `capture()`, called as of CheckpointDue, has all
+    of it; it has been called where that was of the same step.
 
     A run that resumes from there is the run that was never asked.
     """

@@ -8,11 +8,12 @@ a run that resumes from a checkpoint does what it would have done anyway.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -206,7 +207,7 @@ class _Training:
             if interrupted:
                 self._require_finite_weights()
                 self.any_says.settle()
-                yield Interrupted(progress.step, self._capturing())
+                yield Interrupted(progress.step, self._capturing(again=checkpoint))
                 return
             training = time.perf_counter()
         self.meter.book_wall()
@@ -341,19 +342,15 @@ class _Training:
         loss = float(sums[0] / sums[1])
         return {"valid_loss": loss, "valid_perplexity": perplexity(loss)}
 
-    def _capturing(self) -> Callable[[], checkpointing.Snapshot]:
-        """What an event's consumer may call to copy where training stands, on one worker only."""
-        if not self.sharded:
-            return self._capture
-        # It takes all workers, now: the consumers of the others may have no use for it.
-        if self.rank == 0:
-            snapshot = self._capture()
-            return lambda: snapshot
-        checkpointing.take_part(self.model, self.optimizer)
-        return self._elsewhere
+    def _capturing(self, again: bool = False) -> Callable[[], Any]:
+        """What an event's consumer calls to copy where training stands.
 
-    def _elsewhere(self) -> NoReturn:
-        raise RuntimeError("of a model that is shared out the first worker has the snapshot")
+        again: the event before was of the same state, and the first worker takes no other.
+        """
+        if not self.sharded or self.rank == 0:
+            return self._capture
+        take_part = functools.partial(checkpointing.take_part, self.model, self.optimizer)
+        return (lambda: None) if again else take_part
 
     def _capture(self) -> checkpointing.Snapshot:
         self.progress.skipped_in_a_row = int(self.streak)
