@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -358,6 +359,32 @@ def test_the_bucket_keeps_what_a_folder_would(
             second.prune(path)
     assert names(there) == [checkpoint_name(step) for step in (80, 100, 120, 130)]
     assert [name for name in there.sizes() if "110" in name or "105" in name] == []
+
+
+def test_whoever_is_cut_off_while_it_prunes_removes_nothing_of_the_next(
+    machines: Machines, there: ObjectStore, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removal may be retried for minutes, and another writer have begun since."""
+    losses = {80: 1.0, 90: 2.0, 95: 2.0, 100: 3.0, 105: 3.0, 110: 4.0}
+    first = machines.on("first", retention=Retention.of(config))
+    theirs = f"{checkpoint_name(120)}/{checkpointing.FILES[0]}"
+    delete, deleted = ObjectStore.delete, list[str]()
+
+    def stalls(store: ObjectStore, name: str) -> None:
+        delete(store, name)
+        deleted.append(name.partition("/")[0])
+        taken = {"host": "far", "process": 1, "machine": None}
+        there.at("leases/writer").write("00000099.json", json.dumps(taken).encode())
+        there.write(theirs, b"theirs")
+
+    with contextlib.suppress(LeaseLostError), first.writing():
+        train(first, *losses, losses=losses)
+        monkeypatch.setattr(ObjectStore, "delete", stalls)
+        with pytest.raises(LeaseLostError):
+            first.prune(first.folder / checkpoint_name(110))
+        monkeypatch.setattr(ObjectStore, "delete", delete)
+    assert len({*deleted}) == 1, "one after another, as long as it holds the lease"
+    assert there.read(theirs) == b"theirs"
 
 
 def test_what_somebody_puts_beside_a_checkpoint_changes_nothing(

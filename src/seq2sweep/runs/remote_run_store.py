@@ -283,14 +283,17 @@ class RemoteRunStore(RunStore):
 
     def prune(self, newest: Path) -> None:
         super().prune(newest)
-        self._held().check()
-        uploaded = self.uploaded()
+        # Listed once: what comes later may be of another writer, when our lease is lost.
+        found = self._uploads()
+        uploaded = self._whole(found)
+        # Nobody else uploads or removes one while we hold the lease: a kill has left these.
+        superfluous = [*(found.keys() - {path.name for path in uploaded})]
         if self.retention is not None:
             losses = self.retention.losses(self.folder, uploaded, self._valid_loss)
-            for path in self.retention.superfluous(uploaded, losses, newest):
-                self._delete(path.name)
-        # Nobody uploads or removes one while we hold the lease: a kill has left these.
-        for name in self._uploads().keys() - {path.name for path in uploaded}:
+            older = self.retention.superfluous(uploaded, losses, newest)
+            superfluous += [path.name for path in older]
+        for name in superfluous:
+            self._held().check()
             self._delete(name)
 
     def finish(self) -> None:
@@ -312,8 +315,11 @@ class RemoteRunStore(RunStore):
 
     def uploaded(self) -> list[Path]:
         """Checkpoints of which all files are there, oldest first, by their places here."""
-        found = self._uploads().items()
-        return layout.by_step(self.folder, [name for name, files in found if files == ALL_FILES])
+        return self._whole(self._uploads())
+
+    def _whole(self, uploads: dict[str, set[str]]) -> list[Path]:
+        whole = [name for name, files in uploads.items() if files == ALL_FILES]
+        return layout.by_step(self.folder, whole)
 
     def _uploads(self) -> dict[str, set[str]]:
         """The files of each checkpoint there, whether whole or not, by its name.
