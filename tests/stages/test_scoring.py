@@ -10,10 +10,11 @@ from unittest.mock import MagicMock
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep import yaml_text
+from seq2sweep import project_files, yaml_text
 from seq2sweep.config import Config
 from seq2sweep.decode.receipt import receipt
 from seq2sweep.errors import UserError
+from seq2sweep.jobs import dvc_stages
 from seq2sweep.reproduce.run_record import Source
 from seq2sweep.stages import scoring
 from seq2sweep.storage.atomic import write_json
@@ -57,6 +58,26 @@ def scored(tmp_path: Path, config: Config) -> dict[str, Any]:
     """params.yaml of what is recorded."""
     scoring.score_model(config, tmp_path / "train", "evaluate", tmp_path / "table.tsv")
     return dict(yaml_text.read_yaml((tmp_path / "reproduce/params.yaml").read_text()))
+
+
+@pytest.mark.parametrize("name", ["train", "student"])
+def test_weights_that_the_same_stage_has_made_are_known_by_their_bytes(
+    name: str, run: MagicMock, tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dvc.lock has those of the run before until the stage has ended."""
+    monkeypatch.chdir(tmp_path)
+    model, told = project_files.MODEL.with_name(name), list[str]()
+    model.parent.mkdir()
+    trained(model, tiny_config)
+    scoring.stage.lineage = lambda *_, **__: {"input.model": "before"}
+
+    def recorded(*_: Any, **more: Any) -> Any:
+        told.append(more["lineage"]["input.model"])
+        return contextlib.nullcontext((MagicMock(), run))
+
+    monkeypatch.setattr(scoring, "recorded_run", recorded)
+    scoring.score_model(tiny_config, model, "a", tmp_path / "table.tsv")
+    assert told == ["before" if name == "train" else dvc_stages.sum_of(model)]
 
 
 def test_the_training_is_recorded_as_it_was_and_all_else_as_it_is(

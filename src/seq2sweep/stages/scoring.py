@@ -28,6 +28,7 @@ from seq2sweep.evaluate.evaluation import (
 from seq2sweep.evaluate.scores_in_words import in_words
 from seq2sweep.evaluate.translations_table import table_rows
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.jobs import dvc_stages
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.stages import stage
@@ -60,6 +61,8 @@ def score_model(
     data = Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
     lineage = stage.lineage(config, header, model=model)
     made_by = "evaluate" if model == project_files.MODEL else model.name
+    if made_by != "evaluate":  # made by this very stage, of which dvc.lock has the run before
+        lineage["input.model"] = dvc_stages.sum_of(model)
     source = stage.source(made_by, header, evaluate_weights.__module__)
     with recorded_run(
         config,
