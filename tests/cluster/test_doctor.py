@@ -267,10 +267,13 @@ def test_a_dead_driver(
 
 
 def test_a_disk_too_small_for_the_checkpoints(tiny_config: Config) -> None:
+    """The newest three, the best two, eight of each 100 steps before, and two in between."""
+    kept = {"keep_checkpoints": 3, "keep_best": 2, "keep_every": 100, "checkpoint_every": 20}
+    settings = kept | {"steps": 860, "validate_every": 20}
     big = configuration.with_changes(
-        tiny_config, {"train.keep_checkpoints": 3, "train.keep_best": 2}
+        tiny_config, {f"train.{key}": value for key, value in settings.items()}
     )
-    needed = 12 * 7 * flops.parameter_count(big.model, big.vocabulary.size)
+    needed = 12 * (3 + 2 + 8 + 2) * flops.parameter_count(big.model, big.vocabulary.size)
     assert of_machine(big, free=needed + 1)["storage's disk"].level == "well"
     assert of_machine(big, free=needed)["storage's disk"].level == "problem"
     assert of_machine(big, free_temporary=10**9)["temporary files"].level == "warning"

@@ -98,6 +98,30 @@ def test_the_newest_the_best_every_nth_and_the_named_are_kept(
     assert retention.kept({}) == set()
 
 
+@given(
+    retention=st.builds(
+        rule,
+        newest=st.integers(1, 4),
+        best=st.integers(0, 3),
+        every=st.sampled_from([0, 10, 20, 30]),
+        named=st.sets(st.sampled_from([10, 15, 30, 40, 70])),
+    ),
+    steps=st.integers(1, 95),
+    losses=st.lists(st.integers(0, 9), min_size=10, max_size=10),
+)
+def test_no_more_are_kept_at_once_than_it_says(
+    retention: Retention, steps: int, losses: list[float]
+) -> None:
+    settings = dataclasses.replace(retention.settings, steps=steps, checkpoint_every=10)
+    retention = dataclasses.replace(retention, settings=settings)
+    made = [*range(10, steps, 10), steps]
+    for count in range(1, len(made) + 1):
+        known = dict(zip(made[:count], losses, strict=False))
+        assert len(retention.kept(known)) <= retention.most()
+    best_elsewhere = len(retention.always()) + settings.keep_best
+    assert retention.most() == min(len(made), best_elsewhere)
+
+
 def test_of_equals_the_newer_is_better() -> None:
     assert best({10: 1.0, 20: 1.0, 30: 2.0, 40: 1.0}, 2) == [40, 20]
     assert best({10: 1.0}, 0) == []

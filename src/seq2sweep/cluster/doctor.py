@@ -31,6 +31,7 @@ from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.health import Finding
 from seq2sweep.model import flops
+from seq2sweep.runs.layout import Retention
 from seq2sweep.storage.locks import try_lock
 from seq2sweep.storage.object_store import ObjectStore
 
@@ -210,14 +211,13 @@ def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
 
 def _disk(machine: _Machine, free: int, config: Config) -> Finding:
     """Whether the checkpoints fit: weights and the optimizer's moments, in float32."""
-    train = config.train
     parameters = flops.parameter_count(config.model, config.vocabulary.size)
     # One is written before another goes.
-    needed = 4 * (1 + config.moments) * parameters * (train.keep_checkpoints + train.keep_best + 2)
+    needed = 4 * (1 + config.moments) * parameters * (Retention.of(config).most() + 2)
     size = tqdm.format_sizeof
     text = f"{size(free, 'B')} free, about {size(needed, 'B')} needed for checkpoints"
     where = "TMPDIR" if is_address(config.cluster.storage) else "cluster.storage"
-    mend = f"free some, set {where} to another disk, or lower train.keep_checkpoints"
+    mend = f"free some, set {where} to another disk, or keep fewer (train.keep_*)"
     return _check(machine.name, "storage's disk", free > needed, text, "problem", mend)
 
 

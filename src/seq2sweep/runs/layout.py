@@ -148,6 +148,19 @@ class Retention:
         known = losses or {}
         return self.kept({step: known.get(step) for step in [*range(often, last + 1, often), last]})
 
+    def most(self) -> int:
+        """How many checkpoints a run keeps at once, at most, whatever its losses.
+
+        By arithmetic, as there may be billions of steps.
+        """
+        often, every = self.settings.checkpoint_every, self.settings.keep_every
+        made = -(-self.settings.steps // often)
+        newest = min(made, self.settings.keep_checkpoints)
+        older = range(often, often * (made - newest) + 1, often)
+        multiples = older[every // often - 1 :: every // often] if every else range(0)
+        others = {step for step in self.named if step in older and step not in multiples}
+        return min(made, newest + self.settings.keep_best + len(multiples) + len(others))
+
     def losses(
         self, folder: Path, known: Iterable[Path], read: Callable[[Path], float | None]
     ) -> dict[int, float | None]:
