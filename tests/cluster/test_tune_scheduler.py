@@ -16,6 +16,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of
+from seq2sweep.cluster.tune_trial import NO_PLACE
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
@@ -164,33 +165,79 @@ def test_who_has_passed_a_rung_goes_on_while_another_is_tried_again() -> None:
     assert tune.report(0, 4, 5.0) == TrialScheduler.CONTINUE
 
 
+def shown_before(folder: Path, shown: list[tuple[str | None, dict[int, float]]]) -> list[Any]:
+    """Records of trials by how they ended in an earlier sweep, and their perplexities by step."""
+    steps = max(max(curve) for _, curve in shown)
+    of_training = SimpleNamespace(train=SimpleNamespace(steps=steps), warmup_steps=0)
+    records: list[Any] = []
+    for index, (status, curve) in enumerate(shown):
+        own = folder / str(index)
+        own.mkdir()
+        lines = [
+            {"kind": "validated", "step": step, "valid_perplexity": perplexity}
+            for step, perplexity in curve.items()
+        ]
+        (own / JOURNAL_NAME).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        variant = SimpleNamespace(config=of_training)
+        earlier = status and {"status": status}
+        records.append(SimpleNamespace(folder=own, variant=variant, earlier=earlier))
+    return records
+
+
 @pytest.mark.parametrize("tried_again", [True, False])
 def test_who_was_stopped_without_a_failed_peer_resumes_when_that_is_tried_again(
     tmp_path: Path, tried_again: bool
 ) -> None:
     """The third is the worse of two, and would be the second of three."""
-    of_training = SimpleNamespace(train=SimpleNamespace(steps=8), warmup_steps=0)
-    shown: list[tuple[str | None, dict[int, float]]] = [
-        (None if tried_again else "failed", {2: 9.0}),
-        ("finished", {4: 5.0, 8: 4.0}),
-        ("stopped early", {4: 6.0}),
-    ]
-    records: list[Any] = []
-    for index, (status, curve) in enumerate(shown):
-        folder = tmp_path / str(index)
-        folder.mkdir()
-        lines = [
-            {"kind": "validated", "step": step, "valid_perplexity": perplexity}
-            for step, perplexity in curve.items()
-        ]
-        (folder / JOURNAL_NAME).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        variant = SimpleNamespace(config=of_training)
-        earlier = status and {"status": status}
-        records.append(SimpleNamespace(folder=folder, variant=variant, earlier=earlier))
+    records = shown_before(
+        tmp_path,
+        [
+            (None if tried_again else "failed", {2: 9.0}),
+            ("finished", {4: 5.0, 8: 4.0}),
+            ("stopped early", {4: 6.0}),
+        ],
+    )
     (tmp_path / "0" / FAILURE_NAME).write_text('{"cause": "lost"}')
     sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
     rungs_of(sweep, records)
     assert (records[2].earlier is None) is tried_again
+
+
+def test_who_resumes_may_yet_be_a_peer_of_who_was_stopped_after_it(tmp_path: Path) -> None:
+    """Better trials before them are no longer in the sweep. The third was stopped at step 8 as one
+    of the worst of five, and is now judged beside the second, which has yet to get there."""
+    records = shown_before(
+        tmp_path,
+        [
+            ("finished", {4: 50.0, 8: 20.0, 16: 10.0}),
+            ("stopped early", {4: 45.0}),
+            ("stopped early", {4: 38.0, 8: 25.0}),
+            ("stopped early", {4: 60.0}),
+        ],
+    )
+    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
+    rungs = rungs_of(sweep, records)
+    assert [record.earlier is None for record in records] == [False, True, True, False]
+    assert rungs is not None
+    for index, step, perplexity in ((1, 4, 45.0), (1, 8, 30.0), (2, 4, 38.0), (2, 8, 25.0)):
+        rungs.report(index, step, perplexity)
+    assert rungs.goes_on(2)
+
+
+def test_a_trial_whose_workers_have_no_room_any_more_waits_for_it() -> None:
+    """It costs no failure, and it is the first to begin again."""
+    room = 1
+    tune = FakeController(OrderedScheduler(range(2), None, lambda: room))
+    tune.add(0, 1)
+    assert tune.start() == 0
+    trial, room = tune.of(0), 0
+    verdict = tune.scheduler.on_trial_result(tune, trial, {NO_PLACE: True})
+    assert verdict == TrialScheduler.PAUSE
+    trial.status = Trial.PAUSED
+    assert tune.start() is None
+    room = 1
+    assert tune.start() == 0
+    assert trial.run_metadata.num_failures == 0
 
 
 def test_failures_are_counted_anew_after_a_new_checkpoint() -> None:

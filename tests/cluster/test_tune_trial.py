@@ -121,6 +121,24 @@ def test_storage_that_fails_for_a_while_is_met_with_patience(
     assert node.endswith("-01234567")
 
 
+def test_workers_that_no_longer_fit_the_cluster_have_the_trial_wait(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node was lost since Tune chose it; the sweep reads none of the keys cluster.*."""
+    told: list[dict[str, Any]] = []
+
+    def pause(result: dict[str, Any]) -> None:
+        told.append(result)
+        raise SystemExit(0)  # as a report does
+
+    monkeypatch.setattr(tune_trial.tune, "report", pause)
+    monkeypatch.setattr(session, "nodes", lambda: [session.Node(1, 0)])
+    with pytest.raises(SystemExit):
+        tune_trial.run_trial({"index": 0}, [settings | {"workers": 2}])
+    assert told == [{tune_trial.NO_PLACE: True}]
+    assert not (Path(settings["location"]) / FAILURE_NAME).exists()
+
+
 def keeping_fails(error: Exception) -> Callable[..., None]:
     """In the place of `RunStore.keep`."""
 

@@ -138,11 +138,15 @@ def places(machines: list[Node], cpus: float, gpus: float) -> int:
     return sum(fit(machine) for machine in machines)
 
 
+class NoPlaceError(UserError):
+    """The workers of a training do not fit the cluster."""
+
+
 def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
     """CPUs for each training worker: as configured, or the most with which all of them fit.
 
-    With cluster.min_workers so many are enough. Raises UserError when they do not fit, because Ray
-    would wait for ever.
+    With cluster.min_workers so many are enough. Raises NoPlaceError when they do not fit, because
+    Ray would wait for ever.
     """
     gpus = config.gpus_per_worker
     if config.cpus_per_worker is not None:
@@ -154,7 +158,7 @@ def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
             if places(machines, cpus, gpus) >= enough:
                 return cpus
     least = choices[-1] if choices else 1
-    raise UserError(
+    raise NoPlaceError(
         f"cluster.workers is {config.workers}, each with {least} CPU (cluster.cpus_per_worker) "
         f"and {gpus} GPU (cluster.gpus_per_worker), but the cluster, {describe(machines)}, has "
         f"room for {places(machines, least, gpus)} of them: lower one of the three"

@@ -18,7 +18,7 @@ from seq2sweep import console
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.failures import system_kills
 from seq2sweep.cluster.train_driver import no_room, plain_cause
-from seq2sweep.cluster.tune_trial import METRIC, validations
+from seq2sweep.cluster.tune_trial import METRIC, NO_PLACE, validations
 from seq2sweep.config import SweepConfig
 from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import FAILURE_NAME
@@ -65,6 +65,7 @@ def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
     for index in stopped:
         if rungs.goes_on(index) is not False:
             records[index].earlier = None
+            rungs.retry(index)  # those after it may depend on what it has yet to show
     for index, record in enumerate(records):
         if record.earlier is None:
             rungs.begin_again(index)
@@ -113,9 +114,9 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
             self.known.add(index)
 
     def on_trial_result(self, controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Called for each validation that a trial reports."""
+        """Called for each validation that a trial reports, and when there is no room for it."""
         if METRIC not in result:
-            return str(TrialScheduler.CONTINUE)
+            return str(TrialScheduler.PAUSE if NO_PLACE in result else TrialScheduler.CONTINUE)
         if result["step"] > self.reached.get(_index(trial), 0):
             self.reached[_index(trial)] = result["step"]
             # There is a new checkpoint: it may fail as often again.

@@ -20,6 +20,7 @@ from ray import tune
 
 from seq2sweep import config as configuration
 from seq2sweep import hardware
+from seq2sweep.cluster import session
 from seq2sweep.cluster.train_driver import no_room, plain_cause, train_until
 from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
 from seq2sweep.config import Config, is_address
@@ -37,6 +38,8 @@ from seq2sweep.train.events import CheckpointDue, Finished, Validated
 from seq2sweep.train.loop import train
 
 METRIC = "valid_perplexity"
+NO_PLACE = "no_place"
+"""Reported by a trial whose workers no longer fit the cluster: it waits until they do."""
 
 
 def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
@@ -191,6 +194,9 @@ def _train_together(
             )
         except KeyboardInterrupt:
             return
+        except session.NoPlaceError:  # a node was lost since Tune chose this trial
+            tune.report({NO_PLACE: True})  # Tune pauses it, and begins again when there is room
+            raise
         tell(end + 1)
 
 
