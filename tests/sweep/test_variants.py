@@ -207,6 +207,12 @@ def test_ranges_of_decimal_keys_are_decimal_though_their_ends_are_whole(
     assert all(isinstance(changes["model.d_ff"], int) for changes in drawn)
 
 
+def test_ranges_of_whole_number_keys_are_whole_however_their_ends_are_written(base: Config) -> None:
+    space = {"train.warmup_steps": {"low": "1e3", "high": 4000.0}}
+    drawn = [v.changes for v in accepted(swept(base, space, method="random", samples=5))[1:]]
+    assert all(1000 <= changes["train.warmup_steps"] <= 4000 for changes in drawn)
+
+
 def test_ranges_of_another_architecture_are_decimal_as_its_keys_are(base: Config) -> None:
     space = {"model.architecture": ["bytenet"], "model.unfolding": {"low": 1, "high": 3}}
     found = accepted(swept(base, space, method="random", samples=5))[1:]
@@ -372,6 +378,8 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, {"method": "random"}, "above 0"),
     ({"model.dropout": {"low": "x", "high": 1}}, {"method": "random"}, "must be numbers"),
     ({"model.dropout": {"low": 0, "high": 10**400}}, {"method": "random"}, "must be numbers"),
+    ({"model.layers": {"low": 0.5, "high": 4}}, {"method": "random"}, "must be whole numbers, not"),
+    ({"model.layers": {"low": 1, "high": 10**400}}, {"method": "optuna"}, "must be numbers"),
     ({"model.dropout": {"low": 0, "high": 1, "log": 3}}, {"method": "random"}, "true or false"),
     (
         {"model.heads,model.d_k": {"low": 1, "high": 9}},

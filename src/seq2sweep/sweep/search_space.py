@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
+import typing
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config, shown
+from seq2sweep.config import Config, TrainConfig, shown
 from seq2sweep.errors import UserError
 
 Changes = dict[str, Any]
@@ -59,9 +61,7 @@ def spelt_out(config: Config) -> Space:
     """
     entries = config.sweep.space
     _check_keys(config, [_keys(joined) for joined in entries])
-    # Of another architecture's keys the defaults tell which are decimal.
-    values = {**configuration.DEFAULTS, **configuration.flatten(config)}
-    decimal = {key for key, value in values.items() if isinstance(value, float)}
+    decimal = _decimal_keys()
     return {_keys(joined): _choices(joined, given, decimal) for joined, given in entries.items()}
 
 
@@ -118,6 +118,18 @@ def _check_keys(config: Config, entries: list[Keys]) -> None:
             f"params.yaml: sweep.space varies train.steps, which sweep.budget {sweep.budget} gives "
             "each variant: leave it out, or set sweep.budget to steps"
         )
+
+
+def _decimal_keys() -> set[str]:
+    """The keys whose values are decimals, of all architectures."""
+    models = configuration.architectures().values()
+    kinds = [("train", TrainConfig), *(("model", kind) for kind in models)]
+    hints = {
+        f"{section}.{key}": hint
+        for section, kind in kinds
+        for key, hint in typing.get_type_hints(kind).items()
+    }
+    return {key for key, hint in hints.items() if hint is float}
 
 
 # --- choices ------------------------------------------------------------------------------------
@@ -181,12 +193,25 @@ def _choices(joined: str, given: Any, decimal: Collection[str]) -> Choices:
             f"{place} has {len(given):,} values, where {MOST_VALUES:,} are the most: name fewer, "
             "or a range for sweep.method random or optuna"
         )
-    if count == 1:
-        return [(value,) for value in given]
-    for values in given:
+    rows = [[value] for value in given] if count == 1 else given
+    for values in rows:
         if not isinstance(values, list | tuple) or len(values) != count:
             raise UserError(f"{place}: {shown(values)} must be a list of {count} values, one a key")
-    return [tuple(values) for values in given]
+    return [
+        tuple(
+            _from_text(value) if key in decimal else value
+            for key, value in zip(keys, values, strict=True)
+        )
+        for values in rows
+    ]
+
+
+def _from_text(value: Any) -> Any:
+    """A decimal, also where YAML reads one as text, as it does 1e-4 (no dot); else as it is."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value
 
 
 def _range(place: str, given: Mapping[str, Any], decimal: bool) -> Range:
@@ -207,8 +232,6 @@ def _range(place: str, given: Mapping[str, Any], decimal: bool) -> Range:
 
 
 def _number(place: str, value: Any, decimal: bool) -> float:
-    if isinstance(value, int) and not isinstance(value, bool) and not decimal:
-        return value
     try:
         # YAML reads 1e-4 (no dot) as text.
         number = float(value) if not isinstance(value, bool) else math.nan
@@ -216,7 +239,11 @@ def _number(place: str, value: Any, decimal: bool) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise UserError(f"{place}: low and high must be numbers, not {shown(value)}")
-    return number
+    if decimal:
+        return number
+    if not number.is_integer():
+        raise UserError(f"{place}: low and high must be whole numbers, not {shown(value)}")
+    return int(number)
 
 
 def _listed(keys: Keys, choices: Choices) -> list[tuple[Any, ...]]:
