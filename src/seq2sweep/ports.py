@@ -34,9 +34,14 @@ def listening(host: str, port: int, chosen_by: str) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             raise _no_address(host, os.strerror(error.errno)) from None
+        another = f"{chosen_by}{max(1024, port % 65535 + 1)}"
+        if error.errno in (errno.EACCES, errno.EPERM):  # as Linux answers for ports below 1024
+            raise UserError(
+                f"cannot listen on {host}:{port} ({error.strerror}): choose another: {another}"
+            ) from None
         raise UserError(
             f"cannot listen on {host}:{port} ({error.strerror}): end the program that has this "
-            f"port, or choose another: {chosen_by}{port % 65535 + 1}"
+            f"port, or choose another: {another}"
         ) from None
 
 

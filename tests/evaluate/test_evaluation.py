@@ -314,6 +314,30 @@ def test_a_project_is_what_its_files_say(
         assert printed[key] == metrics[key]
 
 
+@pytest.mark.usefixtures("metrics")
+def test_a_file_that_is_missing_is_told_before_anything_is_translated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the scores themselves need none of what they are compared with."""
+    Path("reports/translations.tsv").unlink()
+    Path("metrics/dvc/evaluate.json").unlink()
+    assert main(["evaluate"]) == 0
+    assert "bleu" in json.loads(capsys.readouterr().out)
+    monkeypatch.setattr("seq2sweep.evaluate.check.Translator", pytest.fail)
+    assert main(["evaluate", "--check"]) == EXIT_USER_ERROR
+    assert "reports/translations.tsv is missing: run `dvc repro ev" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("metrics")
+def test_a_seed_that_is_none_is_told_before_anything_is_translated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "abc")
+    monkeypatch.setattr("seq2sweep.evaluate.evaluation.negative_log_likelihood", pytest.fail)
+    assert main(["evaluate"]) == EXIT_USER_ERROR
+    assert "SACREBLEU_SEED=abc: unset it" in capsys.readouterr().err
+
+
 def set_at(key: str, value: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
     *path, last = key.split(".")
 

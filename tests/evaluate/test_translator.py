@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import io
+import itertools
 import json
 import math
 import pickle
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,17 +23,18 @@ from safetensors.torch import load_file, save_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
-from seq2sweep.config import Config
+from seq2sweep.commands import models
+from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import utf8
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode import forced, streaming
 from seq2sweep.decode.average import average
-from seq2sweep.decode.beam import search
+from seq2sweep.decode.beam import OurSearch, search
 from seq2sweep.decode.exported_weights import choose
-from seq2sweep.errors import UserError
-from seq2sweep.evaluate.attention import attention_maps
+from seq2sweep.errors import EXIT_INTERRUPTED, UserError
+from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.storage.atomic import sha256
@@ -208,6 +211,34 @@ def test_another_vocabulary_is_refused(config: Config, folder: Path, tiny_corpus
         Translator(folder, tiny_corpus.vocabulary, config.evaluate)
 
 
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [("train", "train"), ("teacher", "teacher"), ("student", "student"), ("mine", "train")],
+)
+def test_the_stage_is_named_that_trains_such_weights(
+    config: Config, folder: Path, tiny_corpus: Corpus, name: str, stage: str
+) -> None:
+    weights = folder.rename(folder.with_name(name))
+    first = json.loads((weights / RECEIPT).read_text())
+    best = dataclasses.replace(config.evaluate, checkpoints="best")
+    steps = dataclasses.replace(config.evaluate, checkpoint_steps=(15,))
+
+    def said(evaluate: EvaluateConfig = config.evaluate, **changes: Any) -> str:
+        (weights / RECEIPT).write_text(json.dumps(first | changes))
+        with pytest.raises(UserError) as told:
+            Translator(weights, tiny_corpus.vocabulary, evaluate)
+        return str(told.value)
+
+    without = [entry | {"valid_loss": None} for entry in first["checkpoints"]]
+    again = f"`dvc repro -f {stage}`"
+    assert said(best, checkpoints=without).endswith(f"set it to newest, or run {again}")
+    assert f"or run {again}, which trains to that step again" in said(steps)
+    assert f"`dvc repro {stage}`, or give" in said(lineage={"data.vocabulary": "another"})
+    assert said(config={}).endswith(f"train again by `dvc repro {stage}`")
+    (weights / CHECKPOINTS / "30.safetensors").unlink()
+    assert said().endswith(f"run `dvc checkout {weights}` or {again}")
+
+
 def test_weights_of_another_version_are_refused(
     config: Config, folder: Path, tiny_corpus: Corpus
 ) -> None:
@@ -254,6 +285,36 @@ def test_ctranslate2_says_what_our_search_says(
     ]
     assert main([*command, "--engine", "ctranslate2", "--tasks"]) == 2
     assert "leave out --engine" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_a_model_keeps_its_own_settings_and_the_remedies_say_so(
+    config: Config,
+    folder: Path,
+    tiny_corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """params.yaml is not read for it."""
+    Translator(folder, tiny_corpus.vocabulary, config.evaluate).save(Path("saved"))
+    Path("lines").write_text("alpha\n")
+    weights = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    monkeypatch.setattr(OurSearch, "begin", Mock(side_effect=MemoryError))
+    # It is refused before the model is exported for it.
+    monkeypatch.setattr("seq2sweep.decode.ctranslate.export", Mock(side_effect=AssertionError))
+    for given, and_then in (
+        (weights, ""),
+        (["--model", "saved"], " in params.yaml and export the model again, which keeps its own"),
+    ):
+        assert main(["translate", "lines", *given, "--engine", "ctranslate2"]) == 2
+        mend = f"alpha: leave out --engine, or set evaluate.length_penalty to power{and_then}"
+        (line,) = capsys.readouterr().err.splitlines()
+        assert mend in line
+        assert line.endswith("settings" if and_then else "power")
+        assert main(["translate", "lines", *given]) == 1
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert f"): lower evaluate.tokens_per_batch{and_then}" in line
+        assert line.endswith("settings" if and_then else "batch")
 
 
 def another(folder: Path, name: str, changes: dict[str, Any]) -> Path:
@@ -353,6 +414,8 @@ def test_lack_of_memory_is_one_line(
     def refuse(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
 
+    # Loaded while that is replaced, it would keep what takes its place.
+    assert head_numbers.maps is attention_maps.maps
     Path("lines").write_text("alpha\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"alpha\n")))
     trained = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
@@ -456,6 +519,23 @@ def test_the_command_reads_files_and_standard_input(
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
     assert [rows[i][2] for i in (0, 2, 3)] == translations
     assert float(rows[0][1]) >= float(rows[1][1])
+
+    # What became of the lines before an interruption has been printed.
+    monkeypatch.setattr(models, "AT_ONCE", 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+    assert main([*command, "--n-best", "2"]) == 0
+    assert [row.split("\t") for row in capsys.readouterr().out.split("\n")[:-1]] == rows
+    search, times = Translator.translate, itertools.count()
+
+    def interrupted(self: Translator, *arguments: Any) -> Any:
+        if next(times):
+            raise KeyboardInterrupt
+        return search(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Translator, "translate", interrupted)
+        assert main([*command, "text.gz"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().out.split("\n")[:-1] == translations[:2]
 
     assert main([*command, "--n-best", "4", "text.gz"]) == 2
     assert "--n-best is 4: it must be from 1 to evaluate.beam, 3" in capsys.readouterr().err

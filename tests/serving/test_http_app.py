@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -306,7 +307,9 @@ def test_lack_of_memory_is_told_and_the_next_one_is_answered(
         answers = [client.post(path, {"text": "alpha"}) for path in paths]
     for answer in answers:
         assert answer.status_code == 503
-        assert answer.json()["error"].startswith("out of memory (OutOfMemoryError: CUDA out of m")
+        said = answer.json()["error"]
+        assert said.startswith("out of memory (OutOfMemoryError: CUDA out of m")
+        assert said.endswith("): send less text")
     assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
 
@@ -466,6 +469,20 @@ def test_all_searches_share_one_copy_of_the_weights(
         for path, beam in (("/translate", 2), ("/stream", 3), ("/translate", 2)):
             assert client.post(path, {"text": LINES[0], "beam": beam}).status_code == 200
         assert set(client.answers._laid_out) == kept
+    finally:
+        client.close()
+
+
+def test_the_attention_of_a_server_in_bfloat16_copies_no_weights(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = dataclasses.replace(tiny_config.evaluate, precision="bf16")
+    config = dataclasses.replace(tiny_config, evaluate=evaluate)
+    client = Client(made_up_models.translator(tmp_path, config, tiny_corpus))
+    copied = Mock(deepcopy=Mock(side_effect=AssertionError))
+    monkeypatch.setattr("seq2sweep.decode.beam.copy", copied)
+    try:
+        assert client.post("/attend", {"text": LINES[0]}).status_code == 200
     finally:
         client.close()
 

@@ -52,7 +52,10 @@ def _evaluate(options: argparse.Namespace) -> None:
 
     with tqdm(**console.bar("translate", "sentences")) as bar:
         found, figures = evaluate_project(
-            Path(), lambda sentences: setattr(bar, "total", sentences), bar.update
+            Path(),
+            lambda sentences: setattr(bar, "total", sentences),
+            bar.update,
+            check=options.check,
         )
     if not options.check:
         print_json(found.metrics)

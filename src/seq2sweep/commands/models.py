@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
     from seq2sweep.evaluate.translator import Translator
 
+AT_ONCE = 10_000  # lines: what they became is printed before the next ones are translated
 EXAMPLES = (
     'echo "The cat is sleeping." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
@@ -93,9 +94,8 @@ def _translate(options: argparse.Namespace) -> None:
         _interact(options)
         return
     translator = opened_together(options)
-    beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
-    if not 1 <= n_best <= beam:
+    if not 1 <= n_best <= (beam := translator.config.beam):
         raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {beam}")
     if options.file:
         lines = list(read_lines(options.file))
@@ -111,11 +111,13 @@ def _translate(options: argparse.Namespace) -> None:
 
             mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
         bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
-        found = translator.translate(lines, n_best, bar.update, engine, mapper)
-    for number, translations in enumerate(found, start=1):
-        for translation in translations:
-            score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
-            print(f"{score}{translation.text}")
+        for start in range(0, len(lines), AT_ONCE):
+            some = lines[start : start + AT_ONCE]
+            found = translator.translate(some, n_best, bar.update, engine, mapper)
+            for number, best in enumerate(found, start + 1):
+                for one in best:
+                    score = f"{number}\t{one.score:.4f}\t" if options.n_best is not None else ""
+                    print(f"{score}{one.text}", flush=True)
 
 
 def _interact(options: argparse.Namespace) -> None:
@@ -183,7 +185,7 @@ def _score_pairs(options: argparse.Namespace) -> None:
     pairs = count_pairs(*given)
     # On a terminal the scores themselves show how far it is.
     bar = tqdm(total=pairs, disable=sys.stdout.isatty(), **console.bar("score", "pairs"))
-    with bar, memory_by("lower evaluate.tokens_per_batch"):
+    with bar, memory_by(given[0].remedy("lower evaluate.tokens_per_batch")):
         for some in scores_of(*given):
             for score in some:
                 total, tokens = total + score.log_probability, tokens + score.tokens

@@ -74,7 +74,7 @@ Group = tuple[list[list[int]], Trees | None]
 @dataclass
 class OurSearch:
     """`BeamSearch` as an Engine, with the options of `config`; on any machine if device is None.
-    `on_step` is called after each step.
+    `on_step` is called after each step; `mend` says what helps where memory is refused.
 
     With `evaluate.precision: bf16` it searches with a copy of the model in bfloat16, or with the
     model itself if it is in that, whose log-probabilities are still made in float32.
@@ -84,6 +84,7 @@ class OurSearch:
     config: EvaluateConfig
     device: torch.device | None = None
     on_step: Callable[[], object] | None = None
+    mend: str = "lower evaluate.tokens_per_batch"
     _in_bf16: Architecture | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,13 +92,11 @@ class OurSearch:
         model = copy.deepcopy(self.model).cpu()
         return vars(self) | {"model": model, "device": None, "_in_bf16": None}
 
-    @memory_by("lower evaluate.tokens_per_batch")
-    @torch.inference_mode()
-    @laid_out()
     def __call__(
         self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
     ) -> list[list[Hypothesis]]:
-        return self.begin(sentences, n_best=n_best, trees=trees).run(self.on_step)
+        with memory_by(self.mend), torch.inference_mode(), laid_out():
+            return self.begin(sentences, n_best=n_best, trees=trees).run(self.on_step)
 
     def begin(
         self, sentences: list[list[int]], *, n_best: int = 1, trees: Trees | None = None

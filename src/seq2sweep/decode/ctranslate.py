@@ -130,14 +130,19 @@ def most_tokens(config: EvaluateConfig) -> int:
     return max(LEARNED_POSITIONS, config.max_input_tokens + config.max_extra_tokens)
 
 
+def divides_by_length(config: EvaluateConfig) -> bool:
+    """Whether scores are divided by length ** alpha: CTranslate2 knows no other penalty."""
+    return config.length_penalty == "power" or not config.alpha
+
+
 class Search:
     """CTranslate2's beam search as a `decode.beam.Engine`, of an exported folder, on the CPU.
 
-    config.length_penalty must be power: the paper's is not among those that it knows. shortest and
-    longest: bounds on the pieces of a translation, without EOS; without `longest` it has at most
-    `max_extra_tokens` more than the longest sentence of its batch, and no more than the model has
-    positions, max_length. tokens: as for `export`; compute_type: as CTranslate2 names it, `default`
-    being that of the weights where the CPU has it.
+    config: as `divides_by_length` has it. shortest and longest: bounds on the pieces of a
+    translation, without EOS; without `longest` it has at most `max_extra_tokens` more than the
+    longest sentence of its batch, and no more than the model has positions, max_length. tokens: as
+    for `export`; compute_type: as CTranslate2 names it, `default` being that of the weights where
+    the CPU has it.
     """
 
     def __init__(
@@ -151,10 +156,7 @@ class Search:
         compute_type: str = "float32",
         max_length: int = LEARNED_POSITIONS,
     ) -> None:
-        if config.length_penalty != "power" and config.alpha:
-            raise UserError(
-                "CTranslate2 divides by length ** alpha: set evaluate.length_penalty to power"
-            )
+        assert divides_by_length(config)
         self.config, self.shortest, self.longest = config, shortest, longest
         self.tokens, self.max_length = tokens, max_length
         self.ids = {token: piece for piece, token in enumerate(tokens or ())}

@@ -14,6 +14,7 @@ from seq2sweep.config import EvaluateConfig
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.errors import UserError
 from seq2sweep.paths import mismatch, read_json
+from seq2sweep.project_files import MODEL, STUDENT, TEACHER
 from seq2sweep.storage.atomic import sha256
 
 
@@ -42,6 +43,11 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     return receipt
 
 
+def trained_by(folder: Path) -> str:
+    """The stage that trains the weights of a folder, by its name; train if that is no stage's."""
+    return folder.name if folder.name in (TEACHER.name, STUDENT.name) else MODEL.name
+
+
 def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     """The checkpoints to average, oldest first, their sums verified.
 
@@ -60,7 +66,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
         if not steps:
             raise UserError(
                 f"{folder} has no validation losses to tell evaluate.checkpoints which are best: "
-                "set it to newest, or run `dvc repro -f train`"
+                f"set it to newest, or run `dvc repro -f {trained_by(folder)}`"
             )
     else:
         steps = sorted(entries)[-config.average_checkpoints :]
@@ -69,7 +75,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
             raise UserError(
                 f"evaluate.checkpoint_steps names step {step}, but {folder} holds steps "
                 f"{', '.join(map(str, sorted(entries)))}: name one of these, or run "
-                "`dvc repro -f train`, which trains to that step again"
+                f"`dvc repro -f {trained_by(folder)}`, which trains to that step again"
             )
     chosen = []
     for step in steps:
@@ -77,7 +83,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
         if not file.is_file() or sha256(file) != written:
             raise UserError(
                 f"{file} is missing or differs from its receipt: run `dvc checkout {folder}` "
-                "or `dvc repro -f train`"
+                f"or `dvc repro -f {trained_by(folder)}`"
             )
         chosen.append(Weights(step, file, written))
     return chosen

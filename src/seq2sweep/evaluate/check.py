@@ -57,25 +57,41 @@ class Figure:
 
 
 def evaluate_project(
-    project: Path, on_start: Callable[[int], object], on_done: Callable[[int], object]
+    project: Path,
+    on_start: Callable[[int], object],
+    on_done: Callable[[int], object],
+    *,
+    check: bool,
 ) -> tuple[Evaluation, list[Figure]]:
     """Evaluate the weights of a project once more, as when metrics/evaluate.json was written.
 
     The settings are those of that file and of the receipt beside the weights, whatever params.yaml
-    has now. on_start hears how many sentences there are, on_done how many more are translated. The
-    figures are all of metrics/evaluate.json and metrics/dvc/evaluate.json that files determine, and
-    the sum of reports/translations.tsv. Raises UserError for a file that is missing or damaged.
+    has now. on_start hears how many sentences there are, on_done how many more are translated. With
+    `check` the figures are all of metrics/evaluate.json and metrics/dvc/evaluate.json that files
+    determine, and the sum of reports/translations.tsv. Raises UserError, before anything is
+    translated, for a file that is missing or damaged.
     """
     path = project / EVALUATED
     stored = read_json(path)
     if wrong := mismatch(stored, ASKED):
         raise UserError(f"{path}: {wrong}: run `dvc repro -f evaluate`, which writes it again")
     config = _settings(project, stored)
+    beside = _beside(project) if check else None
     data = Data(project / CLEAN, project / VOCABULARY, project / ENCODED)
     on_start(read_header(data.encoded, stored["split"])["sentences"])
     translator = Translator(project / MODEL, data.vocabulary, config.evaluate)
     found = evaluate_weights(config, translator, data, stored["split"], on_done)
-    return found, list(_compared(project, config, stored, found.metrics))
+    if beside is None:
+        return found, []
+    return found, list(_compared(beside, config, stored, found.metrics))
+
+
+def _beside(project: Path) -> tuple[Any, str]:
+    """What metrics/dvc/evaluate.json says, and the sum of reports/translations.tsv."""
+    path = project / TRANSLATIONS
+    if not path.is_file():
+        raise UserError(f"{path} is missing: run `dvc repro evaluate`, which makes it")
+    return read_json(project / SHOWN), sha256(path)
 
 
 def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
@@ -90,7 +106,7 @@ def _settings(project: Path, stored: Mapping[str, Any]) -> Config:
 
 
 def _compared(
-    project: Path, config: Config, stored: Mapping[str, Any], metrics: Mapping[str, Any]
+    beside: tuple[Any, str], config: Config, stored: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> Iterator[Figure]:
     # What it says nothing of, as it was written before there was the key.
     known = configuration.to_dict(config)["evaluate"]
@@ -102,16 +118,13 @@ def _compared(
     found = dict(metrics) | {"decode_tokens_per_second": pieces / (stored["decode_seconds"] or 1)}
     for file, there, here in (
         (EVALUATED, stored, found),
-        (SHOWN, read_json(project / SHOWN), shown_by_dvc(found, config)),
+        (SHOWN, beside[0], shown_by_dvc(found, config)),
     ):
         leaves, others = dict(_leaves(there)), dict(_leaves(here))
         for key in {**leaves, **others}:
             if key not in OF_THE_RUN:
                 yield Figure(file, key, leaves.get(key), others.get(key))
-    path = project / TRANSLATIONS
-    if not path.is_file():
-        raise UserError(f"{path} is missing: run `dvc repro evaluate`, which makes it")
-    yield Figure(TRANSLATIONS, "sha256", sha256(path), metrics["made_from"]["translations"])
+    yield Figure(TRANSLATIONS, "sha256", beside[1], metrics["made_from"]["translations"])
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

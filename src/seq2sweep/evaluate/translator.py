@@ -20,9 +20,9 @@ from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.treebank.trees import sentence_words, words_of
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
-from seq2sweep.decode.beam import Engine, Translation, translate
+from seq2sweep.decode.beam import Engine, OurSearch, Translation, translate
 from seq2sweep.decode.ensemble import Ensemble
-from seq2sweep.decode.exported_weights import choose, read_receipt
+from seq2sweep.decode.exported_weights import choose, read_receipt, trained_by
 from seq2sweep.decode.grouping import longest_input
 from seq2sweep.decode.model_folder import read_model_folder, write_model_folder
 from seq2sweep.decode.streaming import Part, stream
@@ -41,7 +41,8 @@ class Translator:
 
     config: how to search. settings: sections of params.yaml with which the weights were trained,
     and `evaluate`, which is `config`. steps and weights: steps and sha256 sums of the checkpoints
-    that are averaged. about: what made them: `run`, `lineage` and more, where it is known.
+    that are averaged. about: what made them: `run`, `lineage` and more, where it is known. kept:
+    whether `config` is the model's own, and not that of params.yaml.
     """
 
     config: EvaluateConfig
@@ -52,6 +53,7 @@ class Translator:
     vocabulary: Vocabulary
     normaliser: Normaliser
     model: Architecture
+    kept: bool = False
 
     def __init__(self, weights: Path, vocabulary: Path, config: EvaluateConfig) -> None:
         """Open the folders models/train and data/vocabulary, or others like them.
@@ -63,7 +65,7 @@ class Translator:
         if receipt["lineage"].get("data.vocabulary") != opened.fingerprint:
             raise UserError(
                 f"{weights} was trained with another vocabulary than {vocabulary}: run "
-                "`dvc repro evaluate`, or give the folders that belong together"
+                f"`dvc repro {trained_by(weights)}`, or give the folders that belong together"
             )
         chosen = choose(weights, config)
         self.steps = tuple(entry.step for entry in chosen)
@@ -80,7 +82,7 @@ class Translator:
         except WRONG as error:
             raise UserError(
                 f"{weights} is of another version of this program ({error}): train again by "
-                "`dvc repro evaluate`"
+                f"`dvc repro {trained_by(weights)}`"
             ) from None
 
     @classmethod
@@ -92,7 +94,7 @@ class Translator:
         """
         held = read_model_folder(folder)
         self = cls.__new__(cls)
-        self.about = held.about
+        self.about, self.kept = held.about, config is None
         try:
             self.steps = tuple(held.about.get("steps", ()))
             self.weights = tuple(held.about.get("checkpoints", (held.sha256,)))
@@ -188,17 +190,17 @@ class Translator:
         trees, lines are words with blanks between, punctuation among them, and what comes out are
         trees, whose tags are XX unless the model writes them.
         """
-        trees = self.vocabulary.symbols is not None
+        trees, config = self.vocabulary.symbols is not None, config or self.config
         words, clean = [*map(sentence_words, lines)], self.clean(lines)
         found = translate(
             self.model,
             self.vocabulary,
             clean,
-            config or self.config,
+            config,
             None,
             on_done,
             n_best,
-            engine,
+            engine or OurSearch(self.model, config, mend=self.remedy(OurSearch.mend)),
             mapper,
             words=[*map(len, words)] if trees else None,
         )
@@ -235,10 +237,24 @@ class Translator:
             return [" ".join(sentence_words(line)) for line in lines]
         return [self.normaliser(line) for line in lines]
 
+    def remedy(self, change: str) -> str:
+        """What to do so that a change of `evaluate` counts."""
+        if not self.kept:
+            return change
+        return f"{change} in params.yaml and export the model again, which keeps its own settings"
+
     def ctranslate2(self, stack: contextlib.ExitStack) -> Engine:
-        """CTranslate2 with these weights, exported to a folder that `stack` removes."""
+        """CTranslate2 with these weights, exported to a folder that `stack` removes.
+
+        Raises UserError for what it does not know.
+        """
         from seq2sweep.decode import ctranslate
 
+        if not ctranslate.divides_by_length(self.config):
+            mend = self.remedy("set evaluate.length_penalty to power")
+            raise UserError(
+                f"CTranslate2 divides by length ** alpha: leave out --engine, or {mend}"
+            )
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "exported"
         longest = ctranslate.most_tokens(self.config)
         ctranslate.export(self.model, folder, longest=longest)

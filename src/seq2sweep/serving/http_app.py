@@ -35,7 +35,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seq2sweep.config import EvaluateConfig
-from seq2sweep.decode.beam import OurSearch, Stopping, Translation
+from seq2sweep.decode.beam import OurSearch, Stopping, Translation, best_device
 from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
@@ -118,7 +118,7 @@ class Answers:
 
     def _translate(self, lines: Any, search: Search, check: Check) -> list[list[Translation]]:
         n_best, config = search
-        engine = OurSearch(self._model, config, on_step=check)
+        engine = OurSearch(self._model, config, on_step=check, mend=SEND_LESS)
         with laid_out(self._laid_out):
             return self.translator.translate(lines, n_best, engine=engine, config=config)
 
@@ -199,19 +199,19 @@ class Answers:
         """POST /attend."""
         lines = [asked.text] if asked.target is None else [asked.text, asked.target]
         await self.check(lines, self.translator.config)
-        return HTMLResponse(await _answer(self.batcher.run(lambda: self._attend(asked))))
+        return HTMLResponse(await _answer(self.batcher.run(lambda: self._attend(lines))))
 
     @memory_by(SEND_LESS)
-    def _attend(self, asked: AttendRequest) -> str:
-        model, vocabulary = self.translator.model, self.translator.vocabulary
-        [source] = vocabulary.encode(self.translator.clean([asked.text]))
+    def _attend(self, lines: list[str]) -> str:
+        # Where the copy that searches in bfloat16 is too.
+        model, vocabulary = self.translator.model.to(best_device()), self.translator.vocabulary
+        [source] = vocabulary.encode(self.translator.clean(lines[:1]))
         _check_drawn(source)  # before it is searched for
-        targets = [] if asked.target is None else [asked.target]
-        pairs = attention_maps.pairs(self.translator, [asked.text], targets)
+        engine = OurSearch(self._model, self.translator.config, mend=SEND_LESS)
+        pairs = attention_maps.pairs(self.translator, lines[:1], lines[1:], engine)
         _check_drawn(pairs[0].target)
         maps: list[Maps] = []
-        numbers = head_numbers.measure(model, vocabulary, pairs, on_maps=maps.append)
-        if not numbers:
+        if not (numbers := head_numbers.measure(model, vocabulary, pairs, on_maps=maps.append)):
             raise UserError("this model has no attention to show")
         return attention_page.render(maps, numbers, "")
 

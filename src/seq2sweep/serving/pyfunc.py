@@ -94,7 +94,7 @@ class TranslationModel:
         if not self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
             raise late
         try:
-            engine = OurSearch(self._model, config, on_step=give_up_late)
+            engine = OurSearch(self._model, config, on_step=give_up_late, mend="send less text")
             with laid_out(self._laid_out):
                 return self.translator.translate(texts, n_best, engine=engine, config=config)
         finally:

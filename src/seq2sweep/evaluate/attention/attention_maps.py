@@ -22,6 +22,7 @@ from torch import Tensor
 from seq2sweep.data.treebank.trees import TreeError
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, SPECIAL, Vocabulary
 from seq2sweep.data.word_piece import WORD_START
+from seq2sweep.decode.beam import Engine
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture import Architecture
@@ -132,12 +133,15 @@ def is_causal(layer: str) -> bool:
 
 
 def pairs(
-    translator: Translator, sentences: Sequence[str], targets: Sequence[str] = ()
+    translator: Translator,
+    sentences: Sequence[str],
+    targets: Sequence[str] = (),
+    engine: Engine | None = None,
 ) -> list[Pair]:
     """Sentences with these targets, or with the translations that search finds, token by token.
 
-    Raises UserError for one that is empty, has more tokens than the model takes, or is to be a tree
-    and is none.
+    engine: what searches, as `Translator.translate` has it. Raises UserError for one that is empty,
+    has more tokens than the model takes, or is to be a tree and is none.
     """
     vocabulary, clean = translator.vocabulary, translator.clean(sentences)
     said = targets if vocabulary.symbols is not None else translator.clean(targets)
@@ -149,7 +153,8 @@ def pairs(
                 raise UserError(f"{what} {number} is not UTF-8: write it in UTF-8")
     sources = _whole(translator, "sentence", vocabulary.encode(clean))
     if not targets:
-        found: Sequence[Sequence[int]] = [best.pieces for best, *_ in translator.translate(clean)]
+        best = translator.translate(clean, engine=engine)
+        found: Sequence[Sequence[int]] = [first.pieces for first, *_ in best]
     else:
         found = _whole(translator, "target", _encoded(vocabulary, said))
     return [Pair(*both) for both in zip(sources, found, strict=True)]
