@@ -91,15 +91,20 @@ def test_gpus_that_are_not_here_leave_time_open(project: Path) -> None:
     assert cli.main(["plan", "--on", "8 x Z80"]) == 2
 
 
-def test_gpus_of_this_machine_are_planned_for(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(project, "base", **{"cluster.workers": 2})
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+def have_h200s(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this machine had so many."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     properties = SimpleNamespace(total_memory=140 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+
+
+def test_gpus_of_this_machine_are_planned_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, "base", **{"cluster.workers": 2})
+    have_h200s(2, monkeypatch)
     made = plan(project)
     device = made["device"]
     assert (device["name"], device["count"], device["memory"]) == ("H200", 2, 140 * 2**30)
@@ -129,6 +134,43 @@ def test_gpus_of_this_machine_are_planned_for(
     assert device["how"] == "from the run of 2025-11-20 on such GPUs"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert plan(project)["device"]["name"] == "CPU"
+
+
+def test_trials_take_all_gpus_of_this_machine(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few the training takes; as many as Ray gives CPUs to as well."""
+    have_h200s(8, monkeypatch)
+    monkeypatch.setattr(machine, "available_cpus", lambda: 16)
+    changes = {"sweep.method": "one_at_a_time", "sweep.space": {"model.d_ff": [512, 1024, 4096]}}
+    changes |= {"cluster.workers": 1, "sweep.seeds": 4}
+    changes |= {"sweep.cpus_per_trial": 1, "sweep.gpus_per_trial": 1.0}
+    write(project, "base", **changes)
+    made = plan(project)
+    by_name = {stage["stage"]: stage["seconds"] for stage in made["stages"]}
+    assert (made["device"]["count"], made["sweep"]["slots"]) == (1, 8)
+    at_once = sum(row["trainings"] * row["seconds"] for row in made["sweep"]["rows"]) / 8
+    assert at_once < by_name["sweep"] < 2 * at_once
+    hours = (by_name["train"] + by_name["evaluate"] + 8 * by_name["sweep"]) / 3600
+    assert made["total"]["device_hours"] == pytest.approx(hours)
+
+    def planned(**more: float) -> tuple[int, list[str]]:
+        of_sweep = {f"sweep.{key}": value for key, value in more.items()}
+        found = machine.planned(preset("base", **changes | of_sweep), None, project, None)
+        return found.slots, found.notes
+
+    assert planned(gpus_per_trial=0.5) == (16, [])
+    assert planned(cpus_per_trial=4) == (4, [])
+    # More than the training takes is no more than there is.
+    assert planned(workers_per_trial=4) == (2, [])
+    said = "a trial of the sweep takes {}, more than there are: counted as if {} were enough"
+    assert planned(workers_per_trial=9) == (1, [said.format("9 devices", 8)])
+    assert planned(cpus_per_trial=20) == (1, [said.format("20 CPUs", 16)])
+    # Of devices that are named all are held.
+    named = plan(project, on="8 x H200")
+    by_name = {stage["stage"]: stage["seconds"] for stage in named["stages"]}
+    hours = 8 * sum(by_name[stage] for stage in ("train", "evaluate", "sweep")) / 3600
+    assert named["total"]["device_hours"] == pytest.approx(hours)
 
 
 def test_cpus_train_with_the_workers_of_params(

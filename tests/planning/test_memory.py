@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.model.architecture.transformer import Transformer
-from seq2sweep.planning import memory, workload
+from seq2sweep.planning import machine, memory, workload
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
 from seq2sweep.train import footprint
@@ -100,7 +102,8 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
         return memory.memory(config, load, workers=workers, precision="bf16", gpu=True)
 
     alone, eight = found(1), found(8)
-    assert (alone.tokens, eight.tokens) == (25_000, 3125)
+    # A worker may have a sentence more than another: up to 7/8 of one beside an equal share.
+    assert (alone.tokens, eight.tokens) == (25_000, -(-(25_000 + 7 * load.longest) // 8))
     assert alone.optimizer == 2 * alone.weights == 8 * 214_171_648
     # One worker exchanges nothing; several do it in place, unless passes are added up first.
     several = found(8, configuration.with_changes(big, {"train.tokens_per_pass": 2000}))
@@ -129,8 +132,12 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
 
 def test_a_plan_says_which_size_of_pass_is_taken_and_why(project: Path) -> None:
     write(project, "big", **{"train.tokens_per_pass": "auto"})
-    large = plan(project, on="8 x H100")["memory"]
-    assert (large["tokens"], large["fits"]) == (3125, True)
+    whole = plan(project, on="8 x H100")
+    large = whole["memory"]
+    # An equal share has 3125: with that, workers that have a sentence more had to cut it off.
+    assert 3125 + 7 / 8 * 200 < large["tokens"] <= 3344
+    assert large["fits"]
+    assert whole["device"]["detail"][0].startswith("each GPU, in 1 pass: ")
     assert (
         large["tokens_why"]
         == "all of a worker's share of an update, which fits into 90% of 80.0 GB"
@@ -149,6 +156,20 @@ def test_a_plan_says_which_size_of_pass_is_taken_and_why(project: Path) -> None:
     assert again["memory"] == found | {"tokens_why": None}
     assert again["training"] == made["training"]
     assert "auto" not in overview(again)
+
+
+def test_all_parts_are_on_the_page(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the copy for a checkpoint too: of weights and both moments."""
+    monkeypatch.setattr(machine, "available_cpus", lambda: 2)
+    write(project, "phrasebook")
+    made = plan(project)
+    found, shown, as_size = made["memory"], overview(made), tqdm.format_sizeof
+    assert found["snapshot"] == 12 * made["training"]["parameters"]
+    assert f", checkpoint's copy {as_size(found['snapshot'], 'B')}\n" in shown
+    parts = {each.name: found[each.name] for each in dataclasses.fields(footprint.Memory)}
+    del parts["tokens"]
+    assert sum(parts.values()) == pytest.approx(found["needed"])
+    assert [name for name, part in parts.items() if part and as_size(part, "B") not in shown] == []
 
 
 def test_trials_have_sizes_of_their_own(project: Path) -> None:

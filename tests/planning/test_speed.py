@@ -11,7 +11,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.planning import machine, speed, workload
+from seq2sweep.planning import machine, memory, speed, workload
 from seq2sweep.planning.speed import (
     EXACT,
     Speed,
@@ -57,8 +57,31 @@ def test_a_half_of_the_mfu_takes_twice_the_time() -> None:
     assert parts[1].seconds == pytest.approx(found.validation_flops / 2e13)
 
 
+@pytest.mark.parametrize("workers", [2, 8, 64])
+def test_only_a_pass_of_the_largest_share_is_the_only_one(workers: int) -> None:
+    """Of an equal share a worker that has a sentence more computes that one alone."""
+    load = load_of("big", 4_500_000)
+    auto, _ = memory.sized(
+        preset("big", **{"train.tokens_per_pass": "auto"}),
+        *(load, None),
+        workers=workers,
+        precision="bf16",
+        gpu=True,
+    )
+    equal = preset("big", **{"train.tokens_per_pass": -(-25_000 // workers)})
+    rates = machine.parse("8 x H200", auto, ROOT).rates()
+    assert rates is not None
+    found = workload.training(auto, load)
+    for config, passes in ((auto, 1), (equal, 2)):
+        size = load.vocabulary_size
+        predicted = speed.predicted(config, found, size, rates, "bf16", workers)
+        assert f"each GPU, in {passes} pass" in predicted.detail[0]
+        launching = update_seconds(config, found, Speed(1e20, "", 1e-3), workers)[0]
+        assert launching == pytest.approx(passes * 12e-3)
+
+
 def of_model(flops_per_token: float) -> workload.Training:
-    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1, 10**6)
+    return workload.Training(100, 50.0, 50.0, 100 * flops_per_token, 0.0, 1, 10**6, 50)
 
 
 def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from seq2sweep.config import Config
+from seq2sweep.data.bitext import Bitext
 from seq2sweep.errors import UserError
 from seq2sweep.model import flops
 from seq2sweep.planning import workload
@@ -26,6 +29,26 @@ def test_lengths_of_the_encoded_text_count_where_there_is_one(
     once = flops.forward_flops(tiny_config.model, load.vocabulary_size, *load.valid)
     assert found.validation_flops == 3 * once
     assert found.flops_per_token == found.flops / 12 / tokens
+
+
+def test_the_longest_sentence_is_that_of_training(
+    tiny_corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`runs.pass_size` looks at all of both splits; here few sentences are looked at."""
+
+    def longest(split: str) -> int:
+        bitext = Bitext.open(tiny_corpus.encoded, split)
+        return max(int(bitext.source_lengths.max()), int(bitext.target_lengths.max()))
+
+    train = Bitext.open(tiny_corpus.encoded, "train")
+    few = train.source_lengths[::200], train.target_lengths[::200]
+    assert max(int(side.max()) for side in few) < longest("train")
+    monkeypatch.setattr(workload, "MOST_PAIRS", 2)
+    load = workload.workload(tiny_config, {"train": 400}, tiny_corpus.encoded)
+    assert len(load.train) <= 4
+    assert load.longest == max(longest("train"), longest("valid"))
+    other = replace(load, valid=(load.valid[0], load.valid[1] + 100))
+    assert other.longest == int(load.valid[1].max()) + 100
 
 
 def test_trees_are_as_long_as_trees() -> None:

@@ -32,16 +32,26 @@ def auto(tiny_config: Config) -> Config:
     return configuration.with_changes(tiny_config, changes | {"model.dropout": 0.2})
 
 
+def longest_of(encoded: Path) -> int:
+    """Tokens of the longest sentence to train on or to validate with."""
+    splits = [Bitext.open(encoded, split) for split in ("train", "valid")]
+    sides = [side for each in splits for side in (each.source_lengths, each.target_lengths)]
+    return max(int(side.max()) for side in sides)
+
+
 def room_for(config: Config, encoded: Path, tokens: int, workers: int = 1) -> float:
     """Free memory in which a pass of so many tokens just fits."""
-    bitext = Bitext.open(encoded, "train")
-    longest = max(int(bitext.source_lengths.max()), int(bitext.target_lengths.max()))
+    bitext, longest = Bitext.open(encoded, "train"), longest_of(encoded)
     per_token = max(
         sum(flops.kept_bytes(config.model, (n, n), 4, False)) for n in range(1, longest + 1)
     )
     size = int(bitext.header["vocabulary"]["size"])
     found = footprint.memory(
-        *(config, size, per_token, tokens), workers=workers, precision="float32", gpu=False
+        *(config, size, per_token, tokens),
+        longest=longest,
+        workers=workers,
+        precision="float32",
+        gpu=False,
     )
     return found.needed / (1 - footprint.MARGIN) + 1
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.data.batching import passes, plan_epoch, share
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops, varlen_attention
 from seq2sweep.train import footprint
@@ -49,7 +51,7 @@ def test_a_checkpoint_is_a_copy_in_the_memory_of_the_cpu() -> None:
     """Weights and moments, while training goes on: of big 2.6 GB."""
     big = presets.load("wmt14-en-de-big").config
     count = flops.parameter_count(big.model, SIZE)
-    how: dict[str, Any] = {"workers": 1, "precision": "float32"}
+    how: dict[str, Any] = {"longest": LONGEST, "workers": 1, "precision": "float32"}
     here, on_gpu = (footprint.memory(big, SIZE, 1e4, 1000, gpu=gpu, **how) for gpu in (False, True))
     assert (here.snapshot, on_gpu.snapshot) == (12 * count, 0)
     assert 2.5e9 < here.snapshot < 2.7e9
@@ -68,7 +70,8 @@ def test_onednn_multiplies_by_a_copy_of_the_projection(
     monkeypatch.setattr(footprint, "onednn_is_faster", lambda: faster)
 
     def casts(precision: Precision, gpu: bool) -> float:
-        how: dict[str, Any] = {"workers": 1, "precision": precision, "gpu": gpu}
+        how: dict[str, Any] = {"longest": LONGEST, "workers": 1}
+        how |= {"precision": precision, "gpu": gpu}
         return footprint.memory(BASE, SIZE, 1e4, 1000, **how).casts
 
     assert casts("float32", False) == (151_552_000 if faster else 0)
@@ -98,7 +101,8 @@ def test_cuda_graphs_take_memory_only_where_training_has_them(
 ) -> None:
     config = presets.load(preset).config
     config = configuration.with_changes(config, changes | {"train.precision": "bf16"})
-    found = footprint.memory(config, SIZE, 1e4, 1000, workers=2, precision="bf16", gpu=True)
+    how: dict[str, Any] = {"longest": LONGEST, "workers": 2, "precision": "bf16", "gpu": True}
+    found = footprint.memory(config, SIZE, 1e4, 1000, **how)
     # They work in a memory of their own, as large as that of a pass.
     assert found.graphs == (found.activations + found.logits if recorded else 0)
     # What is asked of settings alone a GPU whose kernels work does.
@@ -110,7 +114,11 @@ def test_cuda_graphs_take_memory_only_where_training_has_them(
 def test_no_more_than_a_workers_share_and_no_less_than_a_sentence() -> None:
     assert largest(80e9) == LargestPass(25_000, 25_000, True, 80e9)
     assert "all of a worker's share of an update" in largest(80e9).why
-    assert [largest(80e9, workers=workers).tokens for workers in (2, 8, 64)] == [12_500, 3125, 391]
+    # Equal shares have 12 500, 3125 and 391 tokens. Workers that have one sentence more than others
+    # have up to 1/2, 7/8 and 63/64 of the longest one more: with 12 500 they would need two passes.
+    found = [largest(80e9, workers=workers) for workers in (2, 8, 64)]
+    assert [each.tokens for each in found] == [12_625, 3344, 637]
+    assert all(each.tokens == each.share for each in found)
     few = largest(1e9)
     assert (few.tokens, few.fits) == (LONGEST, False)
     assert few.why == "the longest sentence, which does not fit into 90% of 1.0 GB"
@@ -118,6 +126,24 @@ def test_no_more_than_a_workers_share_and_no_less_than_a_sentence() -> None:
     small = configuration.with_changes(BASE, {"train.tokens_per_update": 100})
     assert largest(80e9, small).tokens == 100
     assert largest(1e9, small) == LargestPass(100, 100, False, 1e9)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("longest", [30, 100, 1500])
+def test_what_fits_into_one_pass_is_not_cut(workers: int, longest: int) -> None:
+    """Updates are dealt out by sentence: of 33 of 30 tokens each of eight workers has four, and the
+    first one five. Also where some sentences are longer than a share, or than an update."""
+    config = configuration.with_changes(BASE, {"train.tokens_per_update": 1000})
+    random = np.random.default_rng(0)
+    alike, unlike = np.full((2, 66), longest), random.integers(1, longest + 1, (2, 300))
+    unlike[0, 0] = longest
+    number = largest(80e9, config, longest, workers).tokens
+    assert number <= 2 * -(-1000 // workers)
+    for source, target in (alike, unlike):
+        plan = plan_epoch(source, target, tokens_per_update=1000, seed=1, epoch=0)
+        for ids in map(plan.__getitem__, range(len(plan))):
+            shares = (share(ids, rank, workers) for rank in range(workers))
+            assert max(len(passes(own, source, target, number)) for own in shares) == 1
 
 
 def test_several_workers_and_passes_add_gradients_up_beside_what_they_exchange() -> None:
@@ -152,6 +178,7 @@ def test_a_larger_one_does_not_fit() -> None:
         needed = [
             footprint.memory(
                 *(BASE, SIZE, per_token, found.tokens + more),
+                longest=LONGEST,
                 workers=1,
                 precision="bf16",
                 gpu=True,

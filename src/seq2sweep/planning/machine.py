@@ -196,19 +196,23 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
     unknown = device.rates() is None or not roofline.serves(config.model)
     if device.count > 1 and mfu is None and unknown:
         notes.append("what the devices send to each other is not counted in the time")
+    # Of a machine that is here trials take all, however few the training asks for.
+    gpus = device.count if given else torch.cuda.device_count()
     share = sweep.gpus_per_trial or 1.0
     per_trial = sweep.workers_per_trial * share
-    slots = hardware.processes_on_gpus(device.count, share) // sweep.workers_per_trial
+    slots = hardware.processes_on_gpus(gpus, share) // sweep.workers_per_trial
     if not slots:
-        notes.append(
-            f"a trial of the sweep takes {per_trial:g} devices, more than there are: counted as "
-            f"if {device.count} were enough"
-        )
+        notes.append(_no_room(per_trial, "devices", gpus))
+    if not given:
+        each, cpus = sweep.workers_per_trial * sweep.cpus_per_trial, available_cpus()
+        slots = min(slots, int(cpus / each + 1e-9))
+        if sweep.method != "none" and each > cpus:
+            notes.append(_no_room(each, "CPUs", cpus))
     return Machine(
         device,
         device.count,
         slots=max(1, slots),
-        trial_devices=min(per_trial, device.count),
+        trial_devices=min(per_trial, gpus),
         # Not those of trials: nothing says what share of a GPU they had.
         runs=speed.recorded_runs(storage, trials=False),
         mfu=mfu,
@@ -244,10 +248,7 @@ def _cpus(config: Config, storage: Path) -> Machine:
     slots = int(cpus / per_trial + 1e-9)
     if sweep.method != "none":
         if not slots:
-            notes.append(
-                f"a trial of the sweep takes {per_trial:g} CPUs, more than there are: counted as "
-                f"if {cpus} were enough"
-            )
+            notes.append(_no_room(per_trial, "CPUs", cpus))
         gpus = torch.cuda.device_count()
         wanted = sweep.workers_per_trial * sweep.gpus_per_trial
         if wanted:
@@ -266,6 +267,13 @@ def _cpus(config: Config, storage: Path) -> Machine:
         trial_devices=sweep.workers_per_trial * each,
         runs=speed.recorded_runs(storage, trials=True),
         notes=notes,
+    )
+
+
+def _no_room(takes: float, what: str, there: int) -> str:
+    return (
+        f"a trial of the sweep takes {takes:g} {what}, more than there are: counted as if {there} "
+        "were enough"
     )
 
 

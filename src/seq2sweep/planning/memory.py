@@ -34,6 +34,7 @@ def memory(
         load.vocabulary_size,
         per_token,
         tokens,
+        longest=load.longest,
         workers=workers,
         precision=precision,
         gpu=gpu,
@@ -55,16 +56,13 @@ def sized(
     """
     if config.train.tokens_per_pass != "auto":
         return config, None
-    longest = max(
-        int(side.max()) for side in (load.train.source_lengths, load.train.target_lengths)
-    )
     if available is None:
-        tokens = footprint.share_of(config, workers)
+        tokens = footprint.share_of(config, workers, load.longest)
         return config.sized(tokens), "all of a worker's share of an update, memory unknown"
     found: LargestPass = footprint.largest_pass(
         config,
         load.vocabulary_size,
-        longest,
+        load.longest,
         available,
         workers=workers,
         precision=precision,

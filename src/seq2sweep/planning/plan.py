@@ -28,6 +28,7 @@ from seq2sweep.planning.stages import Stage
 from seq2sweep.planning.sweeps import Sweep
 from seq2sweep.planning.workload import Training, Workload, training, workload
 from seq2sweep.project_files import ENCODED, PARAMS, RAW
+from seq2sweep.runs.layout import Retention
 from seq2sweep.table1.rows import timing_seconds
 
 NO_DVC = "unknown, as there is no dvc.yaml here"
@@ -230,7 +231,13 @@ def _total(
     what all may take; only what a rate says is shorter or longer then, and a sweep that may stop.
     """
     computing = HELD + SELF_TRAINING * (config.self_training.sentences > 0)
-    held = [part.seconds for name in computing for part in running.get(name, ())]
+    # A sweep may take more of this machine's GPUs than the training asks for.
+    of_trials = max(here.device.count, of_sweep.slots * here.trial_devices)
+    held = [
+        part.seconds and part.seconds * (of_trials if name == "sweep" else here.device.count)
+        for name in computing
+        for part in running.get(name, ())
+    ]
     parts = [part for each in running.values() for part in each]
     seconds = _sum([part.seconds for part in parts])
     least, most = (None, None) if seconds is None else bounds(parts)
@@ -240,7 +247,7 @@ def _total(
         "at_most": of_sweep.at_most and "sweep" in running,
         "least_seconds": least,
         "most_seconds": most,
-        **_bill(_sum(held), here.device.count, here),
+        **_bill(_sum(held), 1, here),
         "currency": here.device.currency,
     }
 
@@ -259,12 +266,10 @@ def _bill(seconds: float | None, count: float, here: Machine) -> dict[str, float
 def _checkpoint_bytes(config: Config, whole: Training, of_sweep: Sweep, runs: set[str]) -> int:
     """Of what is kept in the end: weights and moments of the run, weights that are exported, in
     DVC's cache too, and the newest of each trial."""
-    settings, needed = config.train, 0
+    needed = 0
     trained = {"train"} | ({"teacher", "student"} if config.self_training.sentences else set())
     if trainings := len(trained & runs):
-        kept = settings.keep_checkpoints + settings.keep_best
-        kept += settings.steps // settings.keep_every if settings.keep_every else 0
-        kept = min(kept, -(-settings.steps // settings.checkpoint_every))
+        kept = Retention.of(config).most()
         needed += trainings * kept * 4 * (1 + config.moments + 2) * whole.parameters
     if "sweep" in runs:
         needed += sum(row.checkpoint_bytes for row in of_sweep.rows)

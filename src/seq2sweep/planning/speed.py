@@ -25,6 +25,7 @@ from seq2sweep.planning.roofline import Prediction, Rates, Share
 from seq2sweep.planning.workload import Lengths, Training, Workload
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
+from seq2sweep.train.footprint import share_of
 from seq2sweep.train.updates import records_passes
 
 LAUNCH_SECONDS = 1e-3
@@ -242,8 +243,10 @@ def update_of(
 
 def _share(config: Config, found: Training, workers: int) -> Share:
     tokens = found.source_tokens_per_update, found.target_tokens_per_update
-    limits = config.train.tokens_per_update, config.train.pass_tokens
-    return Share.of(tokens, found.flops_per_update, *limits, workers)
+    per_update, per_pass = config.train.tokens_per_update, config.train.pass_tokens
+    if per_pass >= share_of(config, workers, found.longest):
+        per_pass = per_update  # no share is cut
+    return Share.of(tokens, found.flops_per_update, per_update, per_pass, workers)
 
 
 def _of_one(update: Prediction, rates: Rates, share: Share) -> list[str]:
@@ -315,8 +318,7 @@ def update_seconds(
 ) -> tuple[float, bool]:
     """Of one update, shared by so many workers, and whether starting kernels takes the longest."""
     computing = found.flops_per_update / speed.flops_per_second
-    share = -(-config.train.tokens_per_update // workers)
-    passes = -(-share // config.train.pass_tokens)
+    passes = _share(config, found, workers).passes
     # Where a run has shown the whole it is in the rate.
     launching = passes * 2 * config.model.layers * speed.launch * speed.about
     return max(computing, launching), launching >= computing

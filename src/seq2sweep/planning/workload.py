@@ -66,13 +66,20 @@ class Workload:
     def vocabulary_size(self) -> int:
         return int(self.train.header["vocabulary"]["size"])
 
+    @property
+    def longest(self) -> int:
+        """Pieces of the longest sentence to train on or to validate with."""
+        sides = (self.train.source_lengths, self.train.target_lengths, *self.valid)
+        return max(int(side.max()) for side in sides)
+
 
 @dataclass(frozen=True)
 class Training:
     """One training: what the device computes in it, and the model's parameters.
 
     Tokens and FLOPs (`seq2sweep.model.flops`) are of real pieces, without padding;
-    an update has tokens of both sides, on average; validation: FLOPs of all validations.
+    an update has tokens of both sides, on average; validation: FLOPs of all validations; longest:
+    pieces of a sentence.
     """
 
     steps: int
@@ -82,6 +89,7 @@ class Training:
     validation_flops: float
     checkpoints: int
     parameters: int
+    longest: int
 
     @property
     def flops(self) -> float:
@@ -104,10 +112,11 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
     if encoded is not None:
         splits = {split: Bitext.open(encoded, split) for split in ("train", "valid", "test")}
         train = splits["train"]
-        every = -(-len(train) // MOST_PAIRS)
-        few = _bitext(
-            train.source_lengths[::every], train.target_lengths[::every], train.header["vocabulary"]
-        )
+        source, target = train.source_lengths, train.target_lengths
+        every = np.arange(0, len(train), -(-len(train) // MOST_PAIRS))
+        # The longest are among them, as by these `train.tokens_per_pass: auto` is decided.
+        rows = np.union1d(every, [source.argmax(), target.argmax()])
+        few = _bitext(source[rows], target[rows], train.header["vocabulary"])
         held_out = [(s.source_lengths, s.target_lengths) for s in (splits["valid"], splits["test"])]
         return Workload(few, held_out[0], held_out[1], len(train), str(encoded))
     if empty := next((split for split, count in pairs.items() if not count), None):
@@ -150,6 +159,7 @@ def training(config: Config, load: Workload) -> Training:
         validation_flops=validations * flops.forward_flops(config.model, size, *load.valid),
         checkpoints=-(-settings.steps // settings.checkpoint_every),
         parameters=flops.parameter_count(config.model, size),
+        longest=load.longest,
     )
 
 

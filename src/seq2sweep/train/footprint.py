@@ -67,6 +67,7 @@ def memory(
     per_token: float,
     tokens: int,
     *,
+    longest: int,
     workers: int,
     precision: Precision,
     gpu: bool,
@@ -74,12 +75,12 @@ def memory(
     """What one of so many workers needs for `config` with passes of at most `tokens`.
 
     size: of the vocabulary. per_token: bytes kept for the backward pass for a source and a target
-    token, logits left out.
+    token, logits left out. longest: tokens of the longest sentence.
     """
     count = flops.parameter_count(config.model, size)
     sharded = config.cluster.fsdp and workers > 1
     held = 4 * count / (workers if sharded else 1)
-    share = share_of(config, workers)
+    share = share_of(config, workers, longest)
     tokens = min(tokens, share)
     recorded = gpu and precision == "bf16" and not sharded and records_passes(config)
     activations = tokens * per_token
@@ -109,8 +110,8 @@ def memory(
 
 @dataclass(frozen=True)
 class LargestPass:
-    """tokens: train.tokens_per_pass; share: of an update, a worker's; fits: whether a pass does, of
-    one sentence at least; available: bytes."""
+    """tokens: train.tokens_per_pass; share: as `share_of` says; fits: whether a pass does,
+    of one sentence at least; available: bytes."""
 
     tokens: int
     share: int
@@ -151,11 +152,15 @@ def largest_pass(
 
     def fits(tokens: int) -> bool:
         found = memory(
-            config, size, per_token, tokens, workers=workers, precision=precision, gpu=gpu
+            *(config, size, per_token, tokens),
+            longest=longest,
+            workers=workers,
+            precision=precision,
+            gpu=gpu,
         )
         return found.needed <= (1 - MARGIN) * available
 
-    share = share_of(config, workers)
+    share = share_of(config, workers, longest)
     if fits(share):
         return LargestPass(share, share, True, available)
     # A token takes a byte at least.
@@ -165,9 +170,17 @@ def largest_pass(
     return LargestPass(tokens, share, found >= longest or fits(longest), available)
 
 
-def share_of(config: Config, workers: int) -> int:
-    """Tokens of a side of an update that are one worker's."""
-    return -(-config.train.tokens_per_update // workers)
+def share_of(config: Config, workers: int, longest: int) -> int:
+    """Tokens of a side of an update that one of so many workers has at most.
+
+    longest: tokens of the longest sentence. Sentences are dealt out one by one
+    (`data.batching.share`), so some workers have one more than others. One that is all of its
+    worker's may be longer than this: it is one pass nevertheless.
+    """
+    tokens = config.train.tokens_per_update
+    equal = -(-tokens // workers)
+    # No sentence is longer than an equal share where a worker has several.
+    return -(-(tokens + (workers - 1) * min(longest, equal)) // workers)
 
 
 def _casts(
