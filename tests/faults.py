@@ -310,7 +310,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("contaminated |= shares", "contaminated = shares"),
             ('held = "this project" if path == here else', "held ="),
             ("pairs * sum(tokens) / SEEN", "pairs * max(tokens) / SEEN"),
-            ("if pieces == LEAST_PIECES:", "if False:"),
+            ("if pieces == least:", "if False:"),
             ("steps > OFTEN * size.epochs * epoch", "steps < 0"),
             ("leaking = sentences.sharing(train, ", "leaking = train.sharing(sentences, "),
         ],

@@ -307,6 +307,13 @@ def test_what_was_stopped_early_does_not_count_beside_what_finished(
     finished = scores_of(5)["bleu"]["sacrebleu"]["score"]
     assert found["b"]["scores"]["bleu_of_each"] == [finished]
     assert found["parameters"]["train.seed"] == [[1, 2], 1]
+    # What finished is the better part.
+    assert found["difference"]["p"] is found["difference"]["seen"] is None
+    assert found["conclusion"] == (
+        "Whether the difference is chance cannot be said: mixed seed=2 was stopped early at step "
+        "100 of 300, and those that finished were the better ones: name one of them alone."
+    )
+    assert compared(capsys, "base", "mixed seed=1")["difference"]["p"] is not None
 
 
 # --- never the wrong texts -----------------------------------------------------------------------

@@ -118,7 +118,10 @@ def test_a_mean_over_the_seeds_that_a_scheduler_let_finish_is_not_tested(of_base
     one, other = found[chosen], found["A-heads-4"]
     assert (one.state, one.status) == ("finished", "2 of 3 seeds finished, 1 stopped early")
     assert one.selected
+    assert (one.comparable, one.scores) == (False, {})
+    assert one.unfinished == " (2 of 3 seeds finished, 1 stopped early)"
     assert not other.selected
+    assert (other.comparable, sorted(other.scores), other.unfinished) == (True, [1, 2, 3], "")
     assert one.figures["bleu"] is not None
     assert one.against is None
     assert (other.against is None) is of_base
@@ -126,7 +129,8 @@ def test_a_mean_over_the_seeds_that_a_scheduler_let_finish_is_not_tested(of_base
     label = "base" if of_base else one.label
     assert any(line.startswith(f"Of {label} the scheduler (") for line in said)
     own[1] |= failed("failed", "out of memory")
-    assert not variants(record)[chosen].selected
+    one = variants(record)[chosen]
+    assert (one.selected, one.comparable, sorted(one.scores)) == (False, True, [1, 3])
 
 
 @pytest.mark.parametrize(

@@ -355,6 +355,28 @@ def test_the_change_of_what_was_stopped_early_is_not_told(stopped: str, changes:
     assert evidence.startswith(f"recurrent {changes}, difference ")
 
 
+@pytest.mark.parametrize(
+    ("stopped", "changes"),
+    [
+        ("encoder_mixer=recurrent", "– in the encoder, −1.0 in the decoder"),
+        ("decoder_mixer=recurrent", "−3.0 in the encoder, – in the decoder"),
+    ],
+)
+def test_a_pair_of_which_the_weaker_seeds_were_stopped_tells_nothing(
+    stopped: str, changes: str
+) -> None:
+    record = mixers({"recurrent": -3.0}, {"recurrent": -1.0})
+    for one in record["trials"]:
+        if one["variant"] == stopped and one["seed"] == 3:
+            one |= {"status": "stopped early", "steps": 100}
+    found = said(record)[MATTERS]
+    assert found.verdict == "can not be told"
+    assert found.evidence == (
+        f"recurrent {changes}, difference 2 of 3 seeds finished, 1 stopped early, not compared; "
+        "mean of all, difference incomplete, not compared"
+    )
+
+
 def test_pairs_of_models_that_have_not_learned_tell_nothing() -> None:
     record = mixers(LESS, MORE)
     for one in record["trials"]:

@@ -171,6 +171,23 @@ def test_only_finished_trials_are_compared() -> None:
     assert compared(record) == {}
 
 
+@pytest.mark.parametrize("of_base", [False, True])
+def test_a_variant_of_which_the_weaker_seeds_were_stopped_has_no_direction(of_base: bool) -> None:
+    """A firmer verdict than of one that is tested would stand on figures that are too good."""
+    before, record = compared(table3_sweep(3)), table3_sweep(3)
+    chosen = "base" if of_base else "A-heads-1"
+    own = [one for one in record["trials"] if one["variant"] == chosen]
+    own[1] |= {"status": "stopped early", "steps": 100}
+    found = compared(record)
+    assert found.keys() == before.keys()
+    untested = {name for name, row in found.items() if row.cells[-1] == "not tested"}
+    assert untested == (found.keys() if of_base else {chosen})
+    assert {(found[name].verdict, found[name].cells[-2]) for name in untested} == {
+        ("none", number_format.MISSING)
+    }
+    assert before["A-heads-1"].verdict == "same"
+
+
 def test_more_steps_for_the_same_cost_are_no_change_of_the_variant() -> None:
     record = sweep()
     record["trials"][1]["train"] |= {"steps": 411}

@@ -18,7 +18,7 @@ from seq2sweep.report import (
 )
 from seq2sweep.report.aggregate import Variant, aggregate, estimate
 from seq2sweep.report.pareto import Objective
-from tests.report.made_up_results import search, sweep
+from tests.report.made_up_results import search, sweep, table3_sweep
 from tests.report.parsing_sweep import of_parsing
 
 HIGHER = {"bleu": True, "flops": False, "valid_perplexity": False, "parameters": False}
@@ -75,6 +75,28 @@ def test_the_overview_has_what_was_stopped_early_last_with_its_status() -> None:
         assert not any("stopped" in name for name in others)
         record["trials"][0]["status"] = "stopped early"
         assert pareto.overview(record)[1][0][0] == "base (stopped early at step 300)"
+
+
+def test_a_mean_over_the_seeds_that_a_scheduler_let_finish_keeps_none_off_the_front() -> None:
+    """It is too good, and is there where there is nothing else."""
+    record = of(table3_sweep(2), "flops", "bleu")
+    chosen = labels(record)[-2]
+
+    def stop(which: str | None = None) -> None:
+        for one in record["trials"]:
+            if which in (None, one["variant"]) and one["seed"] == 1 and one["row"] != "big":
+                one |= {"status": "stopped early", "steps": 100}
+
+    without = record | {"trials": [t for t in record["trials"] if t["variant"] != chosen]}
+    stop(chosen)
+    assert chosen not in labels(record)
+    assert labels(record) == labels(without)
+    *others, last = (row[0] for row in pareto.overview(record)[1])
+    assert last == f"{chosen} (1 of 2 seeds finished, 1 stopped early)"
+    assert not any("stopped" in name for name in others)
+    stop()
+    left = record | {"trials": [t for t in record["trials"] if t["seed"] == 2]}
+    assert labels(record) == labels(left) != []
 
 
 @given(

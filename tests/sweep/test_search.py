@@ -356,6 +356,7 @@ def proposals_after(config: Config, space: dict[str, Any], base: dict[str, Any])
         ("model.dropout", {"low": 0.0, "high": 0.3}, [0.0, 0.3, 0.1], [0.31, "much"]),
         ("model.d_ff", {"low": 8, "high": 64}, [8, 64, 64.0], [7, 65, 8.5]),
         ("model.heads", [1, 2, 4], [1, 4], [3, None]),
+        ("train.learning_rate_scale", ["1e-1", 1], [0.1, 1.0], [0.2]),
     ],
 )
 def test_the_base_variant_is_told_if_it_lies_in_the_space(

@@ -27,7 +27,7 @@ from seq2sweep.project_files import (
     SWEEP,
     TRANSLATIONS,
 )
-from seq2sweep.report.aggregate import over_seeds
+from seq2sweep.report.aggregate import is_selected, over_seeds
 from seq2sweep.storage.atomic import sha256
 
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
@@ -186,7 +186,7 @@ def _trial(project: Path, name: str) -> ScoredRun:
             remarks=remarks,
             config=config,
             lineage=sweep.get("lineage") or {},
-            scores=_trial_scores(project, sweep, config, measured) if measured else None,
+            scores=_trial_scores(project, sweep, config, trials, measured) if measured else None,
             unknown=unknown,
             project=project,
             weights=_checkpoints(project, measured),
@@ -224,26 +224,36 @@ def _remark(trial: Trial) -> str:
 
 
 def _trial_scores(
-    project: Path, sweep: Mapping[str, Any], config: Mapping[str, Any], trials: Sequence[Trial]
+    project: Path,
+    sweep: Mapping[str, Any],
+    config: Mapping[str, Any],
+    trials: Sequence[Trial],
+    measured: Sequence[Trial],
 ) -> Scores:
+    """trials: all of the run; measured: those of them that its scores are of."""
     test_set: Any = sweep.get("test_set")
 
     def texts() -> Texts:
+        why = (
+            "those that finished were the better ones: name one of them alone"
+            if is_selected(trials)
+            else "only what finished is compared"
+        )
         for trial in trials:
-            if trial["status"] != "finished":
-                raise NotComparableError(f"{_remark(trial)}, and only what finished is compared")
+            if trial["status"] == "stopped early":
+                raise NotComparableError(f"{_remark(trial)}, and {why}")
         remedy = "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"
-        places = [trial["translations"] for trial in trials]
+        places = [trial["translations"] for trial in measured]
         translations = [_read_scored(project / p["file"], p["sha256"], remedy) for p in places]
         return translations, _read_references(project, test_set)
 
     score = Score.of(sweep)
-    found = {name: over_seeds(trials, name) for name in score.metrics}
-    found["perplexity"] = over_seeds(trials, "valid_perplexity")
+    found = {name: over_seeds(measured, name) for name in score.metrics}
+    found["perplexity"] = over_seeds(measured, "valid_perplexity")
     return Scores(
-        each=[float(trial[score.name]) for trial in trials],
+        each=[float(trial[score.name]) for trial in measured],
         figures={name: None if known is None else known.mean for name, known in found.items()},
-        signature=trials[0]["signature"],
+        signature=measured[0]["signature"],
         test_set=test_set and _scored_on(test_set, config),
         texts=texts,
     )

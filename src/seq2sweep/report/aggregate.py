@@ -76,9 +76,9 @@ class Variant:
     refused or not trained; status: that in more words; figures: of its finished trials, else of
     those stopped early, None where nothing is known; curve: (step, validation loss), mean over the
     same trials; shared: whether any of these trials shared its device with others at its time, None
-    where that is not known; scores: of each finished trial by its seed; failures: what failed, was
-    refused or has no score, and its cause; selected: whether a scheduler stopped some of its seeds
-    and let others finish, which were the better ones: its figures are too good.
+    where that is not known; scores: of each finished trial by its seed, none where `selected`;
+    failures: what failed, was refused or has no score, and its cause; selected: as `is_selected`
+    says of its trials.
     """
 
     name: str
@@ -103,6 +103,12 @@ class Variant:
         return not self.changes
 
     @property
+    def comparable(self) -> bool:
+        """Whether it may be judged beside others, by a difference or by its place among them: it
+        finished, and no scheduler chose which of its seeds did."""
+        return self.state == "finished" and not self.selected
+
+    @property
     def architecture(self) -> str:
         """As `model.architecture` has it; earlier sweeps had no key for the paper's own."""
         return str(self.settings.get("architecture", PAPERS_OWN))
@@ -116,8 +122,9 @@ class Variant:
 
     @property
     def unfinished(self) -> str:
-        """What stands behind its label where its figures are of trials that were stopped early."""
-        return f" ({self.status})" if self.state == "stopped" else ""
+        """What stands behind its label where trials were stopped early, as its figures are of these
+        or of the better ones beside them."""
+        return f" ({self.status})" if self.state == "stopped" or self.selected else ""
 
     def mean(self, figure: str) -> float | None:
         """Of one of `figures`, over seeds."""
@@ -152,13 +159,16 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     found = [base]
     for name, of_variant in trials.items():
         variant = _variant(name, of_variant, score)
-        ours, theirs = (
-            one.scored if one.state == "finished" and not one.selected else None
-            for one in (variant, base)
-        )
+        ours, theirs = (one.scored if one.comparable else None for one in (variant, base))
         to_base = against(ours, theirs, significance.get(name)) if ours and theirs else None
         found.append(dataclasses.replace(variant, against=to_base, number=numbers.get(name)))
     return found
+
+
+def is_selected(trials: Sequence[Trial]) -> bool:
+    """Whether a scheduler stopped some trials of a variant and let others finish, which were the
+    better ones: what is measured of these alone is too good."""
+    return {"finished", "stopped early"} <= {trial["status"] for trial in trials}
 
 
 def most_seeds(variants: Sequence[Variant]) -> int:
@@ -216,7 +226,7 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
     # Counted, not measured: known of every trial that could be built.
     found["parameters"] = over_seeds(trials, "parameters")
     state, status = _state(trials, finished, stopped)
-    first = trials[0]
+    first, selected = trials[0], is_selected(trials)
     fewer = _fewer(found, score, len(measured))
     return Variant(
         name=name,
@@ -231,8 +241,8 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
         curve=_curve(measured),
         failures=_failures(name, trials),
         shared=_shared(measured),
-        scores=_scores(finished, score.name),
-        selected=bool(finished and stopped),
+        scores={} if selected else _scores(finished, score.name),
+        selected=selected,
     )
 
 

@@ -278,7 +278,7 @@ def _of_positions(variants: Sequence[Variant], lengths: ByLength) -> list[Findin
     if not {"sinusoidal", "learned"} <= of.keys():
         return []
     pair = of["learned"], of["sinusoidal"]
-    learned, sinusoidal = (lengths.of.get(variant.name, Scores([])) for variant in pair)
+    learned, sinusoidal = map(lengths.compared, pair)
     status = pair[1].status if learned.within else pair[0].status
     within = _Row(
         "learned less sinusoidal, within",
@@ -337,7 +337,7 @@ def _pair(label: str, one: Variant, other: Variant) -> _Row:
 
 
 def _change(base: Variant, variant: Variant) -> str:
-    before, after = (v.mean_score if v.state == "finished" else None for v in (base, variant))
+    before, after = (v.mean_score if v.comparable else None for v in (base, variant))
     return MISSING if before is None or after is None else signed(after - before, 1)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import table3
-from seq2sweep.report.aggregate import PAPERS_OWN, Variant, most_seeds
+from seq2sweep.report.aggregate import PAPERS_OWN, Against, Variant, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, signed
 from seq2sweep.sweep.scaled_rows import paper_base
 
@@ -200,9 +200,8 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
     )
     kind, same = _score(base), base.score == BLEU
     ours, theirs = variant.mean(kind), base.mean(kind)
-    seen = None if variant.against is None else variant.against.seen
     there = _difference(row.bleu, printed.bleu) if same else None
-    verdict, words = _verdict(_difference(ours, theirs), there, seen)
+    verdict, words = _verdict(_difference(ours, theirs), there, variant.against)
     parameters = [
         None if r.parameters_millions is None else r.parameters_millions * 1e6
         for r in (row, printed)
@@ -240,10 +239,12 @@ def _parameters(value: float | None, base: float | None) -> str:
     return f"{shown} ({signed((value - base) / 1e6, len(shown.partition('.')[2]))})"
 
 
-def _verdict(here: float | None, there: float | None, seen: bool | None) -> tuple[str, str]:
+def _verdict(here: float | None, there: float | None, against: Against | None) -> tuple[str, str]:
     if here is None or there is None:
         return "none", MISSING
-    if seen is False:
+    if against is None:
+        return "none", "not tested"
+    if against.seen is False:
         return "none", "no difference can be seen here"
     if here == 0 or there == 0:
         where = "either" if here == there else "the paper" if there == 0 else "this run"

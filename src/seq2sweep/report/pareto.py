@@ -61,8 +61,9 @@ def objectives(sweep: Mapping[str, Any]) -> list[Objective]:
 def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Variant]:
     """Those that no other equals in all objectives and beats in one.
 
-    Of the finished ones whose figures are all known; none where nothing is sought. The cheapest
-    comes first, or where no cost is sought the best in the last objective.
+    Of the finished ones whose figures are all known; none where nothing is sought. One that is not
+    `comparable` is there only where none is. The cheapest comes first, or where no cost is sought
+    the best in the last objective.
     """
     values = {
         place: [
@@ -74,10 +75,11 @@ def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Vari
         if variant.state == "finished"
     }
     known = {place: own for place, own in values.items() if len(own) == len(sought) > 0}
+    fair = {place: own for place, own in known.items() if variants[place].comparable} or known
     kept = [
         place
-        for place, own in known.items()
-        if not any(_beats(other, own) for other in known.values())
+        for place, own in fair.items()
+        if not any(_beats(other, own) for other in fair.values())
     ]
     order = next((i for i, objective in enumerate(sought) if objective.is_cost), -1)
     return [variants[place] for place in sorted(kept, key=lambda place: -known[place][order])]
@@ -92,7 +94,7 @@ def cheapest(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[Vari
 def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of a short table: each variant, its score, what it costs, and a mark of
     those on that front. The base is first, as a long table may be cut, then the best score; last
-    are those that were stopped early."""
+    are those of which trials were stopped early."""
     variants, score = aggregate(sweep), Score.of(sweep)
     best = cheapest(sweep, variants)
     scored = [variant for variant in variants if variant.mean_score is not None]

@@ -357,11 +357,15 @@ def summarise(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _best(report: dict[str, Any], score: str) -> dict[str, Any] | None:
-    """The variant of the highest mean score on the validation set, of finished trials alone.
+    """The variant of the highest mean score on the validation set, of finished trials alone; one
+    that is not `comparable` only where none is.
 
     name, steps: of its best trial; bleu, or f1: the variant's mean.
     """
-    means = {variant.name: variant.mean(score) or 0.0 for variant in aggregate(report)}
+    ranks = {
+        variant.name: (variant.comparable, variant.mean(score) or 0.0)
+        for variant in aggregate(report)
+    }
     finished = [
         trial
         for trial in report["trials"]
@@ -369,6 +373,6 @@ def _best(report: dict[str, Any], score: str) -> dict[str, Any] | None:
     ]
     if not finished:
         return None
-    best = max(finished, key=lambda trial: (means[trial["variant"]], trial[score]))
+    best = max(finished, key=lambda trial: (ranks[trial["variant"]], trial[score]))
     own = {key: best[key] for key in ("variant", "name", "steps")}
-    return own | {score: means[best["variant"]]}
+    return own | {score: ranks[best["variant"]][1]}

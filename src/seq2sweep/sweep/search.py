@@ -124,6 +124,9 @@ def _outcome(
 ) -> Outcome:
     """What the study is told of a variant: means over the seeds that finished, or if none did over
     those that were stopped; no value if a figure is missing or no number. results: by fingerprint.
+
+    A mean over the seeds that the scheduler left is too good. But of a variant that was stopped
+    the study thinks worse than of all that finished, also of bad ones that were first.
     """
 
     def figure(trial: TrialResult, objective: str) -> float:

@@ -77,7 +77,7 @@ def test_seeds_are_pooled() -> None:
     # As in the other tables, the trials that finished count.
     found["trials"][1]["status"] = "stopped early"
     shown, _ = rows(found)
-    assert shown["base"][4:6] == ["0.10", "1"]
+    assert shown["base (1 of 2 seeds finished, 1 stopped early)"][4:6] == ["0.10", "1"]
 
 
 def test_an_earlier_sweep_has_no_such_section() -> None:

@@ -108,6 +108,19 @@ def test_only_seeds_that_both_finished_are_compared() -> None:
     )
 
 
+@pytest.mark.parametrize("stopped", [BASE, LEARNED])
+def test_positions_of_which_the_weaker_seeds_were_stopped_tell_nothing(stopped: str) -> None:
+    record = positions_sweep()
+    for trial in record["trials"]:
+        if trial["variant"] == stopped and trial["seed"] == 3:
+            trial |= {"status": "stopped early", "steps": 100}
+    found = said(record)
+    assert {one.verdict for one in found.values()} == {"can not be told"}
+    status = "2 of 3 seeds finished, 1 stopped early, not compared"
+    assert found[AS_GOOD].evidence == f"learned less sinusoidal, within {status}"
+    assert found[LOSE_LESS].evidence.endswith(f"change of learned less that of sinusoids {status}")
+
+
 def test_models_that_have_not_learned_tell_nothing() -> None:
     record = positions_sweep()
     for trial in record["trials"]:

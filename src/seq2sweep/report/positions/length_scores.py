@@ -94,6 +94,11 @@ class ByLength:
         """How many sentences are longer than any that was trained on."""
         return sum(one.sentences for one in self.bins if one.beyond)
 
+    def compared(self, variant: Variant) -> Scores:
+        """By which a variant of the same sweep is compared; empty where it may not be."""
+        found = self.of.get(variant.name) if variant.comparable else None
+        return found or Scores([])
+
 
 def problem(sweep: Mapping[str, Any]) -> str | None:
     """What of `score` and `by_length` is not as `sweep_report` makes it, in words; None if nothing.
