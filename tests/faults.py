@@ -368,8 +368,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("        self._upload_trial()\n", ""),
             ("if not self.attempt:", "if False:"),
             (
-                "super().prune(newest)\n        self._held().check()\n",
-                "super().prune(newest)\n",
+                "            self._held().check()\n            self._delete(name)\n",
+                "            self._delete(name)\n",
             ),
             ("            return\n        lease.check()\n", "            return\n"),
         ],
@@ -1777,7 +1777,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/cluster/test_train_worker.py": {
         f"{PACKAGE}/cluster/train_worker.py": [
-            ("            feed()\n", "            pass\n"),
+            ("tell(None):\n        feed()\n", "tell(None):\n        pass\n"),
             ("waiting=lambda: tell(True)", ""),
             ("_save_together(writer, event, shared_out)", "writer and writer.write(event)"),
             ("    if shared_out:\n        event", "    if True:\n        event"),
@@ -1850,7 +1850,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('cluster["storage"] = storage', "pass"),
             ("        signals_as_interrupts(),\n        Temp", "        Temp"),
             ('params(f"-{uuid.uuid4().hex[:8]}")', 'params("")'),
-            ("    _require_settings(config, settings)\n", ""),
+            ('    configuration.with_changes(config, changes, "--set")\n', ""),
+            ('{"cluster.workers": cluster["workers"], FEWEST: None,', "{"),
+            ('min(fewest, cluster["workers"])', "fewest"),
             ("        _only_user(project, place),\n", ""),
             ('wanted == "train" or _data(found) == _data(record)', "True"),
             ("            unlike.append(", "            return None, [run_id] or ("),
