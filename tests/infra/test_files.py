@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -142,6 +143,7 @@ def test_a_project_in_the_shared_folder_has_new_code_and_old_results(tmp_path: P
         text=True,
         check=True,
     )
+    assert done.stderr == f"in-project: params.yaml is {tmp_path / 'params.yaml'}\n"
     without_git = "dvc config --local core.no_scm true"
     assert done.stdout.splitlines() == [without_git, str(shared), str(shared / "src")]
     found = {
@@ -149,7 +151,25 @@ def test_a_project_in_the_shared_folder_has_new_code_and_old_results(tmp_path: P
         for path in shared.rglob("*")
         if path.is_file()
     }
-    assert found == new | {"params.yaml": "mine", "data/kept": "data"}
+    assert found == new | {"params.yaml": "mine", "data/kept": "data", ".in-project.lock": ""}
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
+def test_a_command_that_works_in_the_shared_folder_is_not_disturbed(tmp_path: Path) -> None:
+    source, shared = tmp_path / "source", tmp_path / "shared"
+    for folder, text in ((source, "new"), (shared, "of the first")):
+        (folder / ".git").mkdir(parents=True)
+        (folder / "params.yaml").write_text(text)
+    command = [INFRA / "in-project", shared, "true"]
+    environment = os.environ | {"SOURCE": str(source)}
+    with (shared / ".in-project.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr == f"in-project: another command works in {shared}: wait for its end\n"
+    assert (shared / "params.yaml").read_text() == "of the first"
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert (shared / "params.yaml").read_text() == "new"
 
 
 # --- Ray's cluster launcher ----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -22,7 +23,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from seq2sweep.tracking import outbox
 from seq2sweep.tracking.mlflow_runs import Run, new_points
 from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment
-from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
+from seq2sweep.tracking.outbox import Addressee, Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import CURVES, Recorder, attach
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
 from tests.artifacts import artifact_text
@@ -363,6 +364,40 @@ def test_another_store_gets_the_whole_of_what_was_not_complete(
     (run,) = runs(elsewhere, complete.train)
     assert steps(elsewhere, run) == list(range(1, STEPS + 1))
     scenario.check(experiment, complete)
+
+
+THEIRS = {"store": "http://theirs:5000", "experiment": "theirs", "project": "/home/them/clone"}
+
+
+@pytest.mark.parametrize(
+    ("own", "delivered"),
+    [
+        ((), False),
+        (("project",), True),  # whose tracking.uri is another by now
+        (("store", "experiment"), True),  # such as another job's copy
+        (("store",), False),
+        (("experiment",), False),
+    ],
+)
+def test_projects_that_share_a_storage_deliver_to_their_own_stores(
+    tmp_path: Path, uri: str, own: tuple[str, ...], delivered: bool
+) -> None:
+    root, name = tmp_path / "tracking", f"shared-{uuid.uuid4().hex}"
+    relay = Relay(root, uri, name, tmp_path / "artifacts")
+    ours = dataclasses.asdict(relay.to)
+    assert ours == {"store": uri, "experiment": name, "project": str(Path.cwd())}
+    to = Addressee(**THEIRS | {key: ours[key] for key in own})
+    (tmp_path / "index.html").write_text("a page")
+    with Recorder(root, "a run", kind="test", name="a-run", to=to) as run:
+        run.log({"score/bleu": 2.0})
+    attach(root, "a-run", [tmp_path / "index.html"], "text", None, to)
+    before = relay.records_left()
+    assert relay.deliver()
+    assert (before > 0) is delivered
+    assert len(outboxes(root)) == (0 if delivered else 2)
+    theirs = Relay(root, uri, name, tmp_path / "artifacts")
+    theirs.to = to
+    assert theirs.records_left() == (0 if delivered else 6)
 
 
 @pytest.mark.parametrize("refused", [False, True])

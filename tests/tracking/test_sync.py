@@ -15,7 +15,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.tracking.mlflow_store import Experiment
-from seq2sweep.tracking.outbox import Outbox, outboxes
+from seq2sweep.tracking.outbox import Addressee, Outbox, outboxes
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import sync
 from tests.tracking import scenario
@@ -52,6 +52,32 @@ def test_what_is_left_is_recorded_once(project: Path, capsys: pytest.CaptureFixt
     scenario.check(own_store(project), recorded)
     assert main(["sync"]) == 0
     assert capsys.readouterr().out == "nothing is left to record\n"
+
+
+def test_what_is_for_another_store_is_left_alone(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where projects share `cluster.storage`, but not MLflow."""
+    storage = tmp_path_factory.mktemp("shared")
+    config = configuration.load(Path("params.yaml"))
+    shared = configuration.with_changes(config, {"cluster.storage": str(storage)})
+    Path("params.yaml").write_text(configuration.dump(shared))
+    to = Addressee("http://theirs:5000", "seq2sweep", "/their/clone")
+    with Recorder(storage / "tracking", "theirs", kind="test", to=to):
+        pass
+    assert main(["sync"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == (
+        "nothing is left to record; 1 run(s) that other projects recorded in "
+        f"{storage / 'tracking'} are for other stores"
+    )
+    assert len(outboxes(storage / "tracking")) == 1
+    # In a project's own folder, which may have been moved since, there are no others'.
+    Path("runs").mkdir()
+    (storage / "tracking").rename("runs/tracking")
+    Path("params.yaml").write_text(configuration.dump(config))
+    assert main(["sync"]) == 0
+    assert outboxes(Path("runs/tracking")) == []
 
 
 def test_a_project_that_recorded_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -273,14 +273,53 @@ def outboxes_folder(config: ClusterConfig, project: Path) -> Path:
     return (project / config.folder / "tracking").resolve()
 
 
-def outboxes(root: Path) -> list[Outbox]:
-    """All outboxes, the oldest first, so that a parent comes before its children."""
+@dataclass(frozen=True)
+class Addressee:
+    """Who a record is for: an experiment of a store, and the folder of the project that records.
+
+    store: its address. Projects may share `cluster.storage`, and so the folder of all outboxes, but
+    not MLflow.
+    """
+
+    store: str
+    experiment: str
+    project: str
+
+    @classmethod
+    def of(cls, uri: str, experiment: str, project: Path) -> Addressee:
+        """Of records that go to this address, whose password stays out."""
+        return cls(redact(uri).rstrip("/"), experiment, str(project.resolve()))
+
+    def delivers(self, box: Outbox) -> bool:
+        """Whether an outbox is for this store, or of this project, which may have another by now;
+        so is one that says nothing of that, as of an earlier version."""
+        try:
+            told = (box.last("start", "attach") or {}).get("tags", {})
+            given = {key: str(told.get(f"process.{key}", own)) for key, own in asdict(self).items()}
+        except (OSError, DamagedRecordError, AttributeError):
+            return True  # who delivers it says what is wrong
+        there = Addressee(**given)
+        same_store = (there.store, there.experiment) == (self.store, self.experiment)
+        return same_store or there.project == self.project
+
+
+def of_addressee(to: Addressee | None) -> dict[str, str]:
+    """Tags of the start of a run by which `delivers` knows it again; they stay in the outbox."""
+    return {f"process.{key}": value for key, value in asdict(to).items()} if to else {}
+
+
+def outboxes(root: Path, to: Addressee | None = None) -> list[Outbox]:
+    """All outboxes that are delivered `to` it, the oldest first, so that a parent comes before its
+    children. In the folder of a project, which may have been moved, all are its own."""
     if not root.exists():
         return []
     for leftover in root.glob(".*.removed"):
         shutil.rmtree(leftover, ignore_errors=True)
     folders = [path for path in root.iterdir() if _holds_records(path)]
-    return [Outbox(folder) for folder in sorted(folders, key=_begun)]
+    boxes = [Outbox(folder) for folder in sorted(folders, key=_begun)]
+    if to is None or root.is_relative_to(to.project):
+        return boxes
+    return [box for box in boxes if to.delivers(box)]
 
 
 def _holds_records(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.outbox import DamagedRecordError, Outbox
+from seq2sweep.tracking.outbox import Addressee, DamagedRecordError, Outbox, of_addressee
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.runs.run_store import Status
@@ -87,6 +87,7 @@ class Recorder:
         name: str | None = None,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
+        to: Addressee | None = None,
     ) -> None:
         """Start a run that MLflow shows as `title`, or resume one.
 
@@ -95,12 +96,12 @@ class Recorder:
         the run is the one that began it, else a new one. parent: name of the outbox of the run that
         this one is shown under. parent_id: MLflow's id of that run, where it is known: its outbox
         may be elsewhere, and a colleague's run may have that name too. kind: becomes the tag of
-        that name. name: of the outbox, by which `attach` finds the run; else it is made up. Raises
-        UserError while another process writes the same one.
+        that name. name: of the outbox, by which `attach` finds the run; else it is made up. to: who
+        gets it; None: whoever delivers. Raises UserError while another process writes the same one.
         """
         made_up = f"{kind}-{uuid.uuid4().hex[:12]}"
         self.name = journal.parent.name if journal else name or made_up
-        self.folder = root / self.name
+        self.folder, self.to = root / self.name, to
         self._outbox, self._journal, self._ended = Outbox(self.folder), journal, False
         self._descriptor: int | None = self._outbox.open()
         with contextlib.ExitStack() as on_error:
@@ -122,7 +123,7 @@ class Recorder:
                 parent=parent and (above or f"{parent}."),
                 parent_id=None if above else parent_id,
                 journal=journal and os.path.relpath(journal, self.folder),
-                tags=clean_tags({**(tags or {}), "kind": kind, **process}),
+                tags=clean_tags({**(tags or {}), "kind": kind, **process}) | of_addressee(to),
             )
             if params:
                 # A resumed run keeps what it shows: the number of workers may be another now.
@@ -284,20 +285,26 @@ class Recorder:
 
 
 def attach(
-    root: Path, to: str, files: Sequence[Path], markdown: str, run_id: str | None = None
+    root: Path,
+    name: str,
+    files: Sequence[Path],
+    markdown: str,
+    run_id: str | None = None,
+    to: Addressee | None = None,
 ) -> None:
-    """Give files to the newest run of an outbox that an earlier stage named `to`, over those of the
+    """Give files to the newest run of an outbox that an earlier stage named so, over those of the
     same names, and its experiment a description. Nothing, where MLflow knows no such run.
 
     root: the folder of all outboxes. run_id: MLflow's, where the stage knew it: once the outbox is
-    gone, a colleague's run may have that name too.
+    gone, a colleague's run may have that name too. to: as of a Recorder.
     """
     box = Outbox(root / f"attached-{uuid.uuid4().hex[:12]}")
     descriptor = box.open()
     try:
-        key = _newest_key(root / to)
-        which = {"key": key or f"{to}.", "run_id": None if key else run_id}
-        box.append(descriptor, {"do": "attach", "time": time.time(), **which})
+        key = _newest_key(root / name)
+        which = {"key": key or f"{name}.", "run_id": None if key else run_id}
+        tags = of_addressee(to)
+        box.append(descriptor, {"do": "attach", "time": time.time(), **which, "tags": tags})
         box.append(descriptor, {"do": "artifact", "replace": True}, files)
         note = {"do": "describe", "markdown": redact(markdown), "experiment": True}
         box.append(descriptor, note)

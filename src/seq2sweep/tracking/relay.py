@@ -32,6 +32,7 @@ from seq2sweep.tracking.mlflow_store import (
 )
 from seq2sweep.tracking.outbox import (
     FILES,
+    Addressee,
     Cursor,
     DamagedRecordError,
     Outbox,
@@ -76,14 +77,14 @@ class Relay:
         its files. `refused` and `waiting` say why, by the names of the outboxes that are left.
         """
         self.root, self.uri, self.experiment, self.artifacts = root, uri, experiment, artifacts
+        self.to = Addressee.of(uri, experiment, Path.cwd())
         self.on_record: Callable[[int], object] = lambda size: None
         self.applied = 0
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
         self.failures: Counter[tuple[str, int, str]] = Counter()
         self._opened: Experiment | None = None
-        self._retried: set[str] = set()
-        self._asked_for: set[str] = set()
+        self._retried, self._asked_for = set[str](), set[str]()
 
     def deliver(self) -> bool:
         """Deliver all there is; False if `waiting` tells of something to come back for.
@@ -92,7 +93,7 @@ class Relay:
         """
         self.waiting = {}
         try:
-            boxes = outboxes(self.root)
+            boxes = outboxes(self.root, self.to)
             for _ in range(2):  # what waited for its parent, or another process, may go then
                 boxes = [box for box in boxes if not self._deliver(box)]
             return not boxes
@@ -104,7 +105,7 @@ class Relay:
     def records_left(self) -> int:
         """Records that are not delivered yet."""
         count = 0
-        for box in outboxes(self.root):
+        for box in outboxes(self.root, self.to):
             # Removed in between; what cannot be read is told when it is delivered.
             with contextlib.suppress(OSError, DamagedRecordError):
                 count += len(box.records(self.cursor(box).position))
@@ -324,7 +325,7 @@ class _Delivery:
                 self.cursor.refused.pop(str(record.begin), None)
         self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
 
-    def _attach(self, time: float, key: str, run_id: str | None = None) -> None:
+    def _attach(self, time: float, key: str, run_id: str | None = None, **_: Any) -> None:
         """What follows is of an earlier run, if there is one; time: unix seconds."""
         self.cursor.run_id = self._earlier(key, run_id)
 

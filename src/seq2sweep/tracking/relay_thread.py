@@ -23,6 +23,7 @@ from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking import SLOWEST_UPLOAD
 from seq2sweep.tracking.lineage import LINEAGE, document, tags
 from seq2sweep.tracking.mlflow_store import destination, reason
+from seq2sweep.tracking.outbox import outboxes
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay import ATTEMPTS, BUSY, FailedRequestError, Relay, UnavailableError
 
@@ -196,7 +197,7 @@ def recorded_run(
     """
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
-        Recorder(relay.root, title, tags=tags(lineage), **about) as run,
+        Recorder(relay.root, title, tags=tags(lineage), to=relay.relay.to, **about) as run,
     ):
         run.text(LINEAGE, document(lineage, config))
         yield relay, run
@@ -221,6 +222,9 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
         more = f"; and so for {len(others)} more" if others else ""
         raise OperationalError(_refusal(root / name, why) + more)
     done = f"recorded in MLflow: {relay.applied} record(s)" if relay.applied else ""
+    if foreign := len(outboxes(root)) - len(outboxes(root, relay.to)):
+        done = f"{done or 'nothing is left to record'}; {foreign} run(s) that other projects "
+        done += f"recorded in {root} are for other stores"
     if whole:
         return done or "nothing is left to record"
     counts = Counter(relay.waiting.values())
