@@ -17,9 +17,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, PERMISSION_DENIED
 
 from seq2sweep import tracking
+from seq2sweep.config.scores import SCORES
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError
 from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
+from seq2sweep.tracking.sweep_runs import compared
 from tests.artifacts import artifact_text
 from tests.tracking import scenario
 from tests.tracking.unreliable import Unreliable, runs
@@ -488,6 +490,25 @@ def test_a_view_that_was_saved_later_stays(run: Run, name: str) -> None:
     assert title() == "second"
     run.view(name, "second again", {}, 6.0006)
     assert title() == "second again"
+
+
+@pytest.mark.parametrize(("number", "own_charts"), [(8, 8), (10, 7), (30, 2)])
+def test_a_view_of_many_keys_lacks_their_last_charts(
+    run: Run, name: str, number: int, own_charts: int
+) -> None:
+    """An older MLflow takes 5000 characters of an experiment's tag."""
+    keys = [f"train.key_{i:02}" for i in range(number)]
+    run.view(name, "Variants: BLEU over FLOPs", compared(SCORES["bleu"], keys), 5.0)
+    tag = run.client.get_experiment(run.experiment_id).tags[f"mlflow.sharedViewState.{name}"]
+    assert len(tag) <= 5000
+    state = json.loads(json.loads(tag)["state"])
+    over_costs, bar, over_size, parallel, *rest = state["compareRunCharts"]
+    assert [over_costs["xaxis"]["key"], over_size["xaxis"]["key"]] == [
+        *("cost/flops", "cost/parameters")
+    ]
+    assert (bar["type"], parallel["selectedParams"]) == ("BAR", keys)
+    assert [chart["xaxis"]["key"] for chart in rest] == keys[:own_charts]
+    assert {f"params.`{key}`" for key in keys} <= set(state["selectedColumns"])
 
 
 @pytest.mark.parametrize(("rows", "left"), [(60, 0), (70, 4), (1000, 934)])

@@ -196,18 +196,19 @@ class Run:
             self.client.set_experiment_tag(self.experiment_id, WRITTEN, _sha256(text))
 
     def view(self, name: str, title: str, state: Mapping[str, Any], time: float) -> None:
-        """Save a view of the experiment's page of runs, of this run's children alone, unless one
-        of that name was saved later: another run's, that was delivered before.
+        """Save a view of the page of runs, with as many charts as MLflow takes, of this run's
+        children alone, unless one of that name was saved later: another's, delivered before.
 
         name: by which an address asks for it (`viewStateShareKey`). The rest as in `saved_view`.
         """
-        tag = f"{VIEWS}{name}"
-        there = self.client.get_experiment(self.experiment_id).tags.get(tag)
-        if saved_at(there) > round(time * 1000):
+        tags = self.client.get_experiment(self.experiment_id).tags
+        if saved_at(tags.get(f"{VIEWS}{name}")) > round(time * 1000):
             return
         own = {"searchFilter": f"tags.`{PARENT}` = '{self.id}'", **state}
-        view = saved_view(title, time, own)
-        self.client.set_experiment_tag(self.experiment_id, tag, view)
+        charts = own["compareRunCharts"] = [*own.get("compareRunCharts", ())]
+        while len(view := saved_view(title, time, own)) > LONGEST_TAG and charts:
+            charts.pop()
+        self.client.set_experiment_tag(self.experiment_id, f"{VIEWS}{name}", view)
 
     def dataset(self, name: str, digest: str, context: str | None = None) -> None:
         """Name the data this run used; `digest` tells versions apart."""

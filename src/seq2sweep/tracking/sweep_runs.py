@@ -127,7 +127,7 @@ class SweepRecorder:
         if several:
             if variant.variant not in self.variants:
                 own = {key: value for key, value in params.items() if key != "train.seed"}
-                about: dict[str, Any] = {"kind": "variant", "parent": above}
+                about: dict[str, Any] = {"kind": "variant", "parent": above, "to": self.parent.to}
                 about["tags"] = known | tags(self.lineage)
                 run = Recorder(root, variant.variant, params=own, **about)
                 without = ["train.seed"]
@@ -142,6 +142,7 @@ class SweepRecorder:
             parent=above,
             params=params,
             tags=known | tags(lineage) | {"seed": str(variant.seed)},
+            to=self.parent.to,
         )
         self.runs[variant.name] = run
         self.use_data(run, config)
@@ -287,7 +288,8 @@ def compared(score: Score, varied: Sequence[str]) -> dict[str, Any]:
     """How MLflow's page of runs shows variants: best score first, and drawn over what they cost and
     over what varies. For `Recorder.view`.
 
-    varied: dotted keys of params.yaml. The page draws the other metrics below.
+    varied: dotted keys of params.yaml. The page draws the other metrics below. Each key has a chart
+    of its own behind that of all keys: MLflow may not take so many, and the last are left out.
     """
     best, flops = f"{SCORE}valid_{score.name}", f"{COST}flops"
     section = {"uuid": "compared", "name": f"{score.label} (dev), and what it costs"}
@@ -302,7 +304,7 @@ def compared(score: Score, varied: Sequence[str]) -> dict[str, Any]:
     ]
     charts.insert(1, {"type": "BAR", "metricKey": best})
     axes = {"selectedParams": [*varied], "selectedMetrics": [flops, best]}
-    charts.append({"type": "PARALLEL", "showAllRuns": True, **axes})
+    charts.insert(3, {"type": "PARALLEL", "showAllRuns": True, **axes})
     more = {"metricSectionId": "compared", "runsCountToCompare": 100, "deleted": False}
     columns = [f"metrics.`{name}`" for name in (best, flops, f"{COST}parameters")]
     columns += ["tags.`pareto_front`", *(f"params.`{key}`" for key in varied)]
