@@ -230,9 +230,13 @@ def test_the_stage_is_named_that_trains_such_weights(
         return str(told.value)
 
     without = [entry | {"valid_loss": None} for entry in first["checkpoints"]]
-    again = f"`dvc repro -f {stage}`"
+    again = f"`dvc repro -f -s {stage}`"
     assert said(best, checkpoints=without).endswith(f"set it to newest, or run {again}")
-    assert f"or run {again}, which trains to that step again" in said(steps)
+    # A run that has finished trains to no step again while it has later checkpoints.
+    removed = "remove the checkpoints after step 15 from train-1 in cluster.storage"
+    assert said(steps, run="train-1").endswith(
+        f"or {removed}, and run {again} to train these steps again"
+    )
     assert f"`dvc repro {stage}`, or give" in said(lineage={"data.vocabulary": "another"})
     assert said(config={}).endswith(f"train again by `dvc repro {stage}`")
     (weights / CHECKPOINTS / "30.safetensors").unlink()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import EOS
 from seq2sweep.errors import UserError
 from seq2sweep.export import agreement
@@ -24,7 +25,7 @@ from seq2sweep.export.to_onnx import Onnx
 from seq2sweep.export.to_safetensors import Safetensors
 
 from ..conftest import Corpus
-from .made_up_models import translator
+from .made_up_models import TREES, translator
 
 FOUND = Agreement(200, 198, "bleu", 79.40, 79.42, 3e-7)
 
@@ -107,6 +108,61 @@ def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, tiny_corpus: Corpu
     with pytest.raises(UserError, match="hold no sentence"):
         agreement.sentences((tmp_path / "one", tmp_path / "two"), tmp_path)
     assert len(agreement.sentences(None, tiny_corpus.clean)[0]) == 40
+
+
+def test_a_reference_that_is_no_tree_is_told_by_its_file_and_line(tmp_path: Path) -> None:
+    """Though it is none of those chosen, and before any sentence is parsed."""
+    files = tmp_path / "words", tmp_path / "gold"
+    trees = ["(TOP (S (XX a)))\n"] * 1000
+    files[0].write_text("a\n" * 1000)
+    files[1].write_text("".join(trees))
+    assert len(agreement.sentences(files, tmp_path, TREES)[1]) == agreement.SENTENCES
+    trees[900] = "The end\n"
+    files[1].write_text("".join(trees))
+    with pytest.raises(UserError, match=r"gold line 901: 'The' outside of any tree$"):
+        agreement.sentences(files, tmp_path, TREES)
+    assert len(agreement.sentences(files, tmp_path)[1]) == agreement.SENTENCES
+
+
+class Parrot:
+    """An engine that says what it is given."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
+        return self.said
+
+
+@pytest.mark.parametrize("trace", [(), ("*",)])
+def test_punctuation_of_trees_is_told_by_the_tags_of_gold(
+    trace: tuple[str, ...], tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    """As what is said has the tags that the model writes, or XX."""
+    made = translator(tmp_path, tiny_config, tiny_corpus, TREES)
+    sources = ["alpha , beta .", "alpha beta"]
+    said = [best[0].text for best in made.translate(sources)]
+    gold = []
+    for line, tags in zip(said, [("NN", ",", "NN", "."), ("NN", "NN")], strict=True):
+        tree = parse_tree(line)
+        traces = ("-NONE-",) * len(trace)
+        gold.append(str(tree._replace(words=tree.words + trace, tags=tags + traces)))
+    found = agreement.compare(made, Parrot(said), Safetensors(), sources, gold)
+    assert found == Agreement(2, 2, "f1", 100.0, 100.0, None)
+    flat = [said[0], "(TOP (XX alpha) (XX beta))"]
+    found = agreement.compare(made, Parrot(flat), Safetensors(), sources, gold)
+    assert (found.same, found.own) == (1, 100.0)
+    assert 0 < found.theirs < 100  # the other sentence, with the punctuation, counts
+
+
+def test_references_are_looked_at_before_any_sentence_is_parsed(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    made = translator(tmp_path, tiny_config, tiny_corpus, TREES)
+    with pytest.raises(UserError, match="line 1: 'x' outside of any tree"):
+        agreement.compare(
+            made, Parrot([]), Safetensors(), ["a"], ["x"], lambda sentences: pytest.fail("parsed")
+        )
 
 
 def test_the_search_is_that_of_the_engine(

@@ -374,6 +374,16 @@ def test_a_mistake_is_status_2_and_one_line(
     assert problem in error
 
 
+@pytest.mark.usefixtures("project")
+def test_references_that_are_no_trees_are_told_by_their_file(
+    made: Any, tmp_path: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made("trees")
+    assert main(command(tmp_path, tiny_corpus, "--format", "safetensors")) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"test\.target\.txt line 1: '.*' outside of any tree", error)
+
+
 @pytest.mark.parametrize("name", ["marian", "onnx"])
 def test_a_missing_package_is_one_line(
     name: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -355,7 +355,7 @@ def _export(options: argparse.Namespace) -> None:
 
     form = exporting.chosen(options.format, options.quantize)
     translator = opened(options)
-    pairs = agreement.sentences(options.check, CLEAN)
+    pairs = agreement.sentences(options.check, CLEAN, translator.settings["data"]["target"])
     with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
         found = exporting.export(translator, form, options.folder, *pairs, bar.update)
     own, asked = translator.config, agreement.searching(translator, form).config

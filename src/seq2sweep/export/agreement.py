@@ -12,11 +12,15 @@ from typing import Any
 
 import torch
 
+from seq2sweep.config.datasets import TREES
 from seq2sweep.data import files
 from seq2sweep.data.reading import read_lines
+from seq2sweep.data.treebank.trees import clean as cleaned
+from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
 from seq2sweep.decode.grouping import cut
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.brackets import parse_gold
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import Format, Opened, ShowsLogits, ShowsLogProbs
@@ -47,10 +51,13 @@ class Agreement:
         )
 
 
-def sentences(check: Sequence[Path] | None, clean: Path) -> tuple[list[str], list[str]]:
+def sentences(
+    check: Sequence[Path] | None, clean: Path, kind: str = ""
+) -> tuple[list[str], list[str]]:
     """At most SENTENCES sources and their references: of `check`, two files, or of the test set.
 
-    Raises UserError where there are none.
+    kind: `data.target`, trees or a language. Raises UserError where there are none, and for what
+    is to be a tree and is none.
     """
     if check is None:
         if not (clean / files.header_name("test")).exists():
@@ -66,6 +73,8 @@ def sentences(check: Sequence[Path] | None, clean: Path) -> tuple[list[str], lis
             f"{source} has {len(sides[0])} lines but {target} {len(sides[1])}: line i of both must "
             "be the same sentence"
         )
+    if kind == TREES:
+        parse_gold(sides[1], str(target))
     pairs = [pair for pair in zip(*sides, strict=True) if all(map(str.strip, pair))]
     if not pairs:
         raise UserError(f"{source} and {target} hold no sentence to check the export with")
@@ -100,13 +109,16 @@ def compare(
     on_done: Callable[[int], object] = lambda sentences: None,
 ) -> Agreement:
     """Translate by both, with the same settings. `on_done` hears of each sentence twice."""
-    best = [found[0] for found in translator.translate(sources, on_done=on_done)]
-    ours = [translation.text for translation in best]
-    theirs = opened.translate(translator.clean(sources), on_done)
     data = translator.settings["data"]
     lowercase = translator.settings["prepare"]["lowercase"]
     by = scorer(references, data["target"], lowercase=lowercase)
-    own, other = (by.score(by.counts(said).sum(axis=0)) for said in (ours, theirs))
+    best = [found[0] for found in translator.translate(sources, on_done=on_done)]
+    ours = [translation.text for translation in best]
+    theirs = opened.translate(translator.clean(sources), on_done)
+    scored = [ours, theirs]
+    if data["target"] == TREES:
+        scored = [[*map(_tagged, said, references)] for said in scored]
+    own, other = (by.score(by.counts(said).sum(axis=0)) for said in scored)
     logits, compared = None, "logits"
     if form.bounds.logits is not None:
         assert isinstance(opened, ShowsLogits | ShowsLogProbs), f"{form.title} shows no logits"
@@ -116,6 +128,13 @@ def compare(
         logits = _difference(translator, opened, sources[few], [one.pieces for one in best[few]])
     same = sum(a == b for a, b in zip(ours, theirs, strict=True))
     return Agreement(len(ours), same, by.name, own, other, logits, compared)
+
+
+def _tagged(said: str, gold: str) -> str:
+    """A tree with gold's tags, by which EVALB tells punctuation; as it is where gold has another
+    number of words."""
+    tree, tags = parse_tree(said), cleaned(parse_tree(gold)).tags
+    return str(tree._replace(tags=tags)) if len(tags) == len(tree.words) else said
 
 
 @torch.no_grad()
