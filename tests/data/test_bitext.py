@@ -160,6 +160,21 @@ def test_large_vocabularies_get_wider_tokens(size: int, kind: str, tmp_path: Pat
     assert text.source(1).tolist() == [size - 1, EOS]
 
 
+def test_a_sentence_beyond_the_positions_is_told_with_what_any_architecture_can_do(
+    folder: Path,
+) -> None:
+    """Those of ConvS2S are learned as well, and it has no key `model.positions`."""
+    text = Bitext.open(folder, "train")
+    longest = int(text.source_lengths.max())
+    bitext.require_positions(text, "train", max(longest, int(text.target_lengths.max())))
+    with pytest.raises(UserError, match=rf"^line 5 .* has {longest} tokens as source") as caught:
+        bitext.require_positions(text, "train", longest - 1)
+    assert str(caught.value).endswith(
+        "or use a model without such a limit: model.architecture bytenet, recurrent, or "
+        "transformer with model.positions sinusoidal"
+    )
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 

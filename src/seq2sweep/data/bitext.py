@@ -102,8 +102,9 @@ def require_positions(bitext: Bitext, split: str, most: int) -> None:
                 mend = "leave it out (prepare.max_words, where it is not a tree)"
             raise UserError(
                 f"line {line + 1} of the {split} set has {lengths[line]} tokens as {side}, and the "
-                f"model's learned positions are for {most}: {mend}, or use a model that computes "
-                "positions, such as with model.positions sinusoidal"
+                f"model's learned positions are for {most}: {mend}, or use a model without such "
+                "a limit: model.architecture bytenet, recurrent, or transformer with "
+                "model.positions sinusoidal"
             )
 
 
