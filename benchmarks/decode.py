@@ -125,15 +125,20 @@ def measure(folder: Path, length: int, options: argparse.Namespace) -> dict[str,
 
     own = [name for name in DECODERS if name.startswith("ours")]
     others = options.only or [name for name in DECODERS if name not in own]
-    arguments = (str(folder), "--length", str(length), "--threads", str(options.threads))
+    with (folder / "test.source.txt").open("rb") as lines:
+        sentences = min(options.sentences, sum(1 for _ in lines))
+    arguments = (
+        *(str(folder), "--length", str(length), "--threads", str(options.threads)),
+        *("--sentences", str(sentences)),
+    )
     commands = {name: ("-m", "benchmarks.decoders", name, *arguments) for name in [*own, *others]}
-    numbers = list(range(options.sentences))
+    numbers = list(range(sentences))
     title = f"{length} pieces" if length else "natural length"
     found = in_turns(commands, [numbers] * options.rounds, [0], title)
     ours = {name: found[name] for name in own}
     ways = {name: against(ours, name, found[name]) for name in others}
     return {
-        "sentences": options.sentences,
+        "sentences": sentences,
         "ours": {name: against(ours, name, found[name]) for name in own},
         "others": ways,
         "times_of_best": times_of_best(own, ways),

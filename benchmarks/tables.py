@@ -76,7 +76,7 @@ def origin(content: dict[str, Any]) -> str:
     machine = content["machine"]
     return (
         f"(`{content['command']}`, {content['date']}, commit {content['commit']}, "
-        f"{machine['cores']} cores of {machine['cpu']}.)\n"
+        f"{machine['cores']} cores of {machine['cpu']}; text {content['figures']['text']}.)\n"
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.contenders import MAKERS
 from benchmarks.record import FIGURES, MEASURED, UNUSED, read
+from benchmarks.tables import PAGE, with_tables
 from seq2sweep import code_fingerprint
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +80,24 @@ def test_each_number_is_one_of_the_file(page: str, name: str, text: str) -> None
     assert unknown(text, content) == []
     assert COMMIT.findall(text) == [content["commit"]]
     assert DATE.findall(text) == [content["date"]]
+
+
+def test_each_line_of_the_terminal_is_one_that_was_printed() -> None:
+    """Also where another number of the file would pass for it."""
+    shown = [(name, line) for _, name, text in quoted() for line in text.splitlines()]
+    lines = [(name, line.strip()) for name, line in shown if line.startswith("    ")]
+    assert len(lines) > 50
+    printed = {
+        name: {" ".join(leaf.split()) for leaf in leaves(read(name)) if isinstance(leaf, str)}
+        for name, _ in lines
+    }
+    for name, line in lines:
+        assert line == "..." or " ".join(line.split()) in printed[name], line
+
+
+def test_the_tables_are_those_of_the_files() -> None:
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert with_tables(page) == page
 
 
 @pytest.mark.parametrize("name", sorted(MEASURED))

@@ -112,7 +112,6 @@ def test_passwords_in_a_registry_are_not_shown(tmp_path: Path, page_of: Page) ->
 
 def test_a_disk_that_is_too_small_is_said(tmp_path: Path, page_of: Page) -> None:
     plan = data_plan(config_of("wmt14-en-fr-big", tmp_path))
-    assert plan["disk"]["short"] is None or plan["disk"]["needed"] > 10**10
     plan["disk"]["short"] = "/here"
     assert "NOT ENOUGH in /here\n" in page_of(plan)
 
