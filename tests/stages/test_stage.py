@@ -350,6 +350,18 @@ def test_a_lineage_has_the_sums_of_what_it_is_made_of(project: Path) -> None:
     assert (tags["data.dataset"], tags["data.vocabulary"]) == ("abc", "def")
 
 
+def test_projects_that_share_a_training_evaluate_it_apart(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in an outbox of its own, as only one may write there."""
+    names = {stage.evaluation_of({"run": "a-run"}) for _ in range(2)}
+    (project / "another").mkdir()
+    monkeypatch.chdir(project / "another")
+    names.add(stage.evaluation_of({"run": "a-run"}))
+    assert len(names) == 2
+    assert all(name.startswith("a-run-evaluation-") for name in names)
+
+
 @pytest.mark.parametrize(("variable", "there"), [("auto", True), ("local", False), ("", False)])
 def test_work_is_shared_out_where_a_cluster_is_named(
     variable: str, there: bool, local: ClusterConfig, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import os
 import signal
 import sys
@@ -267,9 +268,11 @@ def lineage(config: configuration.Config, header: dict[str, Any], **more: Path) 
 def evaluation_of(receipt: Mapping[str, Any]) -> str:
     """What the records of a training's evaluation are called, by which the report is attached.
 
-    receipt: of the training.
+    receipt: of the training. Projects that share a training by their storage, as DVC's experiments
+    do, may evaluate it at once.
     """
-    return f"{receipt['run']}-evaluation"
+    here = hashlib.sha256(str(Path.cwd().resolve()).encode()).hexdigest()[:8]
+    return f"{receipt['run']}-evaluation-{here}"
 
 
 def training_run(model: Path, receipt: Mapping[str, Any]) -> dict[str, str | None]:
