@@ -101,9 +101,12 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path: Path, full: None) -
 
 def test_an_interruption_at_a_checkpoint_writes_it_once(tmp_path: Path) -> None:
     """It is whole when the worker leaves."""
+    told: list[str] = []
     with EventWriter(RunStore(tmp_path)) as writer:
         writer.write(CheckpointDue(4, {}, snapshot))
-        writer.write(Interrupted(4, pytest.fail))
+        # The others wait to hear that there is nothing to wait for.
+        writer.write(Interrupted(4, pytest.fail), ready=lambda: told.append("ready"))
+    assert told == ["ready"]
     checkpointing.verify(tmp_path / checkpoint_name(4))
     with EventWriter(RunStore(tmp_path)) as writer:
         writer.write(CheckpointDue(8, {}, snapshot))
@@ -206,11 +209,9 @@ def test_waiting_for_a_slow_upload_is_no_hang(
                 longer.set()
 
         if waits == "at the next":
-            writer.wait(waiting)
-            writer.write(CheckpointDue(8, {}, capture))
+            writer.write(CheckpointDue(8, {}, capture), waiting)
         if waits == "at the end":
-            writer.wait(waiting)
-            writer.write(Finished(4, {}))
+            writer.write(Finished(4, {}), waiting)
         if waits == "as it leaves":
             threading.Timer(0.1, longer.set).start()
     slow = 10 + SAVE_SECONDS

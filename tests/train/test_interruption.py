@@ -84,14 +84,14 @@ def go_on(
             elif rank and config.cluster.fsdp:
                 event.capture()
             break
+        if writer:
+            writer.append(event)
         if isinstance(event, CheckpointDue):
             saved = event.step
             if rank == 0:
                 event.capture().write(folder / checkpoint_name(event.step))
             elif config.cluster.fsdp:
                 event.capture()
-        if writer:
-            writer.append(event)
     if writer:
         writer.close()
 

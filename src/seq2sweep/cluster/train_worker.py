@@ -154,9 +154,7 @@ def _save_together(
     """
     tell = ray.train.collective.broadcast_from_rank_zero
     if writer is not None:
-        writer.wait(waiting=lambda: tell(True))
-        tell(False)
-        writer.write(event)
+        writer.write(event, waiting=lambda: tell(True), ready=lambda: tell(False))
         return
     while tell(None):
         feed()

@@ -40,19 +40,30 @@ class EventWriter:
         self._under_way: futures.Future[None] | None = None
         self._last_checkpoint = -1
 
-    def write(self, event: Event) -> None:
-        """Write it; returns when a checkpoint is copied, not when it is on disk."""
+    def write(
+        self,
+        event: Event,
+        waiting: Callable[[], object] = lambda: None,
+        ready: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Write it; returns when a checkpoint is copied, not when it is on disk.
+
+        waiting: called again and again while it waits for the checkpoint before; ready: called
+        when that is kept, before another is copied.
+        """
         if isinstance(event, Interrupted):
             if event.step != self._last_checkpoint:  # else this very state is there, or soon
                 with_retries(self.journal.sync)
-                self._save(event, interrupted_name(event.step))
+                self._save(event, interrupted_name(event.step), waiting, ready)
+            else:
+                ready()
             return
         if isinstance(event, Finished):
-            self.wait()  # a run that says so has its last checkpoint
+            self.wait(waiting)  # a run that says so has its last checkpoint
         self.journal.append(event)
         if isinstance(event, CheckpointDue):
             self._last_checkpoint = event.step
-            self._save(event, checkpoint_name(event.step))
+            self._save(event, checkpoint_name(event.step), waiting, ready)
         if isinstance(event, Finished):
             with allowing(SAVE_SECONDS):
                 with_retries(self.store.finish)
@@ -65,8 +76,8 @@ class EventWriter:
     def wait(self, waiting: Callable[[], object] = lambda: None) -> None:
         """Wait until the checkpoint under way is kept; raises what stopped it.
 
-        An OSError that names the storage after SAVE_SECONDS: then it is left alone. waiting: called
-        again and again meanwhile.
+        An OSError that names the storage after SAVE_SECONDS: then it is left alone. waiting: as of
+        `write`.
         """
         if self._under_way is None:
             return
@@ -79,8 +90,15 @@ class EventWriter:
             waiting()
         under_way.result()
 
-    def _save(self, event: CheckpointDue | Interrupted, name: str) -> None:
-        self.wait()  # before there is a second copy in memory
+    def _save(
+        self,
+        event: CheckpointDue | Interrupted,
+        name: str,
+        waiting: Callable[[], object],
+        ready: Callable[[], object],
+    ) -> None:
+        self.wait(waiting)  # before there is a second copy in memory
+        ready()
         snapshot, path = event.capture(), self.store.folder / name
 
         def save() -> None:
