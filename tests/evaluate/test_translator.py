@@ -104,7 +104,7 @@ def test_the_newest_or_the_best_or_a_list(
 
 def test_what_cannot_be_chosen_is_said(config: Config, folder: Path) -> None:
     missing = dataclasses.replace(config.evaluate, checkpoint_steps=(15,))
-    with pytest.raises(UserError, match=r"step 15, but .* 10, 20, 30: .* repro -f train"):
+    with pytest.raises(UserError, match=r"step 15, but .* 10, 20, 30: .* repro -f -s train"):
         choose(folder, missing)
     receipt = json.loads((folder / RECEIPT).read_text())
     for entry in receipt["checkpoints"]:

@@ -15,11 +15,21 @@ from dvc_objects.fs import LocalFileSystem
 
 from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
+from seq2sweep.data import files
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.stages.stage import dataset_in_words
 
 ROOT = Path(__file__).parents[2]
+
+
+def code_of(project: Path, stage: str, config: configuration.Config) -> dict[str, str]:
+    """What `dvc_stages.code` says of a stage in a new project with this configuration."""
+    if not (project / "pipeline").exists():
+        (project / "pipeline").symlink_to(ROOT / "pipeline")
+    (project / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
+    (project / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    return dvc_stages.code(project, stage)
 
 
 def test_a_file_in_another_encoding_is_one_line(tmp_path: Path) -> None:
@@ -112,18 +122,44 @@ def test_of_what_dvc_says_the_reason_is_told(said: str, why: str) -> None:
 def test_silver_runs_again_for_the_search_that_it_does(
     tmp_path: Path, key: str, value: object, again: bool
 ) -> None:
-    (tmp_path / "pipeline").symlink_to(ROOT / "pipeline")
-    (tmp_path / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
     config = presets.load("parsing-semi").config
-    found = []
-    for changes in ({}, {key: value}):
-        text = configuration.dump(configuration.with_changes(config, changes))
-        (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
-        found.append(dvc_stages.code(tmp_path, "silver"))
-    assert (found[0] != found[1]) is again
+    before, after = (
+        code_of(tmp_path, "silver", configuration.with_changes(config, changes))
+        for changes in ({}, {key: value})
+    )
+    assert (before != after) is again
     # And DVC itself looks at nothing of it.
     entries = dvc_stages.described(ROOT)["silver"]["params"]
     assert not [entry for entry in entries if str(entry).startswith("evaluate")]
+
+
+def test_of_the_data_silver_names_what_it_reads() -> None:
+    """Both parse all sentences again for a change of these: data.private is none."""
+    entries = dvc_stages.described(ROOT)["silver"]["params"]
+    named = {entry for entry in entries if isinstance(entry, str)}
+    assert named == {f"data.{key}" for key in ("dataset", "folder", "phrasebook", *files.SIDES)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "again"),
+    [
+        ({"self_training.beam": 7}, False),
+        ({"self_training.sentences": 20_000}, False),
+        ({"self_training.files": ["other.txt"]}, False),
+        ({"self_training.seed": 7}, True),
+        ({"self_training.sentences": 0}, True),
+    ],
+)
+def test_a_teacher_is_trained_again_for_its_seed_and_no_sentence(
+    tmp_path: Path, asked: dict[str, object], again: bool
+) -> None:
+    own = {"self_training.sentences": 12_000, "self_training.files": ["more.txt"]}
+    config = configuration.with_changes(presets.load("parsing-semi").config, own)
+    before, after = (
+        code_of(tmp_path, "teacher", configuration.with_changes(config, changes))
+        for changes in ({}, asked)
+    )
+    assert (before != after) is again
 
 
 @pytest.mark.parametrize("same", [True, False])

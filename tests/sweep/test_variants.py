@@ -271,7 +271,7 @@ def test_more_seeds_leave_the_folders_of_the_first_alone(base: Config) -> None:
         ("model.heads", 0, "model.heads must be at least 1, not 0"),
         ("model.d_model", 33, "model.d_model must be even for sinusoidal positions, not 33"),
         ("model.dropout", math.inf, "model.dropout must be a number, not inf"),
-        ("train.keep_checkpoints", 1, "evaluate.average_checkpoints must be at most"),
+        ("model.target_symbols", 64, "model.target_symbols must be 0 unless"),
         ("train.seed", 2**31, "train.seed must be below 2147483648"),
     ],
 )
@@ -304,6 +304,27 @@ def test_what_is_averaged_elsewhere_is_no_matter_of_the_trials(base: Config) -> 
     shorter = accepted(swept(named, {"train.steps": [4, 7]}, base={"train.steps": 5}))
     assert [v.config.train.steps for v in shorter] == [5, 4, 7]
     assert {v.config.evaluate.checkpoint_steps for v in shorter} == {()}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"train.keep_best": 5, "evaluate.checkpoints": "best"},
+        {"train.keep_every": 500},
+        {"train.keep_checkpoints": 5, "evaluate.average_checkpoints": 5},
+    ],
+    ids=["best", "every", "newest"],
+)
+def test_checkpoints_that_no_trial_keeps_refuse_none(base: Config, kept: dict[str, Any]) -> None:
+    """These the main training has at other steps than the trials have theirs."""
+    every = {"train.steps": 1000, "train.validate_every": 250, "train.checkpoint_every": 250}
+    config = configuration.with_changes(base, every | kept)
+    own = {"train.validate_every": 100, "train.keep_checkpoints": 1}
+    space = {"train.validate_every": [50], "train.checkpoint_every": [10]}
+    for of_base in (own, {}):
+        found = accepted(swept(config, space, base=of_base))
+        assert [v.config.train.validate_every for v in found][1:] == [50]
+    assert variants(swept(config, {}, base=own, method="none")) == ([], [])
 
 
 @pytest.mark.parametrize("value", [datetime.date(2026, 1, 1), b"1", {1, 2}], ids=repr)
@@ -392,7 +413,8 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"model": [{}]}, {}, "model is a section; its keys are model.architecture"),
     ({}, {"base": {"model.head": 1}}, "sweep.base"),
     ({}, {"base": {"model.d_model": 33}}, "even for sinusoidal"),
-    ({}, {"base": {"train.keep_checkpoints": 1}}, "evaluate.average_checkpoints must be"),
+    ({}, {"base": {"model.target_symbols": 64}}, "model.target_symbols must be 0 unless"),
+    ({}, {"base": {"train.keep_every": 3}}, "train.keep_every must be 0 or a multiple of"),
     ({}, {"base": {"data.source": "fr"}}, "sweep.base.data.source"),
 ]
 

@@ -55,7 +55,8 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
     `checkpoint_steps`. Raises UserError when a step was not kept, no loss is known to say which are
     best, or a file is not as written.
     """
-    entries = {int(entry["step"]): entry for entry in read_receipt(folder)["checkpoints"]}
+    receipt, again = read_receipt(folder), f"`dvc repro -f -s {trained_by(folder)}`"
+    entries = {int(entry["step"]): entry for entry in receipt["checkpoints"]}
     if config.checkpoint_steps:
         steps = sorted(set(config.checkpoint_steps))
     elif config.checkpoints == "best":
@@ -66,7 +67,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
         if not steps:
             raise UserError(
                 f"{folder} has no validation losses to tell evaluate.checkpoints which are best: "
-                f"set it to newest, or run `dvc repro -f {trained_by(folder)}`"
+                f"set it to newest, or run {again}"
             )
     else:
         steps = sorted(entries)[-config.average_checkpoints :]
@@ -74,8 +75,9 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
         if step not in entries:
             raise UserError(
                 f"evaluate.checkpoint_steps names step {step}, but {folder} holds steps "
-                f"{', '.join(map(str, sorted(entries)))}: name one of these, or run "
-                f"`dvc repro -f {trained_by(folder)}`, which trains to that step again"
+                f"{', '.join(map(str, sorted(entries)))}: name one of these, or remove the "
+                f"checkpoints after step {step} from {receipt.get('run', 'the run')} in "
+                f"cluster.storage, and run {again} to train these steps again"
             )
     chosen = []
     for step in steps:
@@ -83,7 +85,7 @@ def choose(folder: Path, config: EvaluateConfig) -> list[Weights]:
         if not file.is_file() or sha256(file) != written:
             raise UserError(
                 f"{file} is missing or differs from its receipt: run `dvc checkout {folder}` "
-                f"or `dvc repro -f {trained_by(folder)}`"
+                f"or {again}"
             )
         chosen.append(Weights(step, file, written))
     return chosen

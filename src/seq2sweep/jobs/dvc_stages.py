@@ -36,8 +36,12 @@ SECTIONS_IN_CODE: dict[str, tuple[str, ...]] = {
     "attention": ("attention",),
 }
 """Stages that read a section that params.yaml may leave out, or only in part, and which."""
-NOT_READ = {"evaluate.beam"}
-"""Keys of these that the stages do not read: silver has a beam of its own."""
+NOT_READ = {
+    "silver": ("evaluate.beam",),
+    "teacher": tuple(f"self_training.{key}" for key in ("sentences", "files", "beam")),
+}
+"""Keys of these that a stage does not read: silver has a beam of its own, and a teacher is the same
+however many sentences it is to parse, of whichever files."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 
@@ -95,8 +99,10 @@ def code(project: Path, stage: str) -> dict[str, str]:
     if (sections := SECTIONS_IN_CODE.get(stage)) and (project / "params.yaml").exists():
         config = configuration.load(project / "params.yaml")
         for section in sections:
-            told = configuration.fingerprint(config, section, without=NOT_READ)
+            told = configuration.fingerprint(config, section, without=NOT_READ.get(stage, ()))
             parts[f"params.yaml: {section}"] = told
+        if stage == "teacher" and config.self_training.sentences:
+            parts["params.yaml: self_training.sentences"] = "above 0"
     return parts
 
 

@@ -161,8 +161,10 @@ def base_of(config: Config) -> Config:
     """What every variant of the sweep starts from; UserError when `sweep.base` is wrong."""
     for key in config.sweep.base:
         search_space.check_section(key, f"sweep.base.{key}", BASE_SECTIONS)
-    # Trials are scored at their newest checkpoint, whatever is averaged elsewhere.
-    changes = config.sweep.base | {"evaluate.checkpoint_steps": []}
+    # Trials are scored at their newest checkpoint, whatever is kept and averaged elsewhere.
+    kept = {"train.keep_best": 0, "train.keep_every": 0}
+    scored = {"evaluate.average_checkpoints": 1, "evaluate.checkpoints": "newest"}
+    changes = kept | config.sweep.base | scored | {"evaluate.checkpoint_steps": []}
     return configuration.with_changes(config, changes, "params.yaml: sweep.base")
 
 
