@@ -64,6 +64,6 @@ format: install ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## remove what stages made; DVC's cache, the MLflow store and what it has not got yet stay
-	rm -rf data models metrics reports
-	@if [ -d runs ]; then find runs -mindepth 1 -maxdepth 1 ! -name tracking -exec rm -rf {} +; fi
+clean: ## remove what stages made; DVC's cache and the MLflow store stay, which first gets what it lacks
+	@test ! -d runs/tracking || $(BIN)/seq2sweep sync
+	rm -rf data models metrics reports runs

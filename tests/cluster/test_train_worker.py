@@ -170,10 +170,11 @@ def test_all_wait_together_for_a_slow_upload(
 @pytest.mark.parametrize("fsdp", [True, False])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_there_is_one_copy_at_a_time_of_what_workers_share_out(
-    make_worker: Callable[[int], Worker], rank: int, fsdp: bool
+    make_worker: Callable[[int], Worker], monkeypatch: pytest.MonkeyPatch, rank: int, fsdp: bool
 ) -> None:
     """All make it together, when the one before is kept; what each has whole the first one copies
     alone, also when the others are gone already."""
+    monkeypatch.setattr(event_writer, "PULSE_SECONDS", 60.0)  # no word between, on a slow disk
     made, at = make_worker(rank), list[int]()
     made.config = configuration.with_changes(made.config, {"cluster.fsdp": fsdp})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import io
-import itertools
 import json
 import math
 import pickle
@@ -23,7 +22,6 @@ from safetensors.torch import load_file, save_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
-from seq2sweep.commands import models
 from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import utf8
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
@@ -33,7 +31,7 @@ from seq2sweep.decode import forced, streaming
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import OurSearch, search
 from seq2sweep.decode.exported_weights import choose
-from seq2sweep.errors import EXIT_INTERRUPTED, UserError
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
@@ -523,23 +521,6 @@ def test_the_command_reads_files_and_standard_input(
     assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
     assert [rows[i][2] for i in (0, 2, 3)] == translations
     assert float(rows[0][1]) >= float(rows[1][1])
-
-    # What became of the lines before an interruption has been printed.
-    monkeypatch.setattr(models, "AT_ONCE", 2)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
-    assert main([*command, "--n-best", "2"]) == 0
-    assert [row.split("\t") for row in capsys.readouterr().out.split("\n")[:-1]] == rows
-    search, times = Translator.translate, itertools.count()
-
-    def interrupted(self: Translator, *arguments: Any) -> Any:
-        if next(times):
-            raise KeyboardInterrupt
-        return search(self, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Translator, "translate", interrupted)
-        assert main([*command, "text.gz"]) == EXIT_INTERRUPTED
-    assert capsys.readouterr().out.split("\n")[:-1] == translations[:2]
 
     assert main([*command, "--n-best", "4", "text.gz"]) == 2
     assert "--n-best is 4: it must be from 1 to evaluate.beam, 3" in capsys.readouterr().err

@@ -161,12 +161,15 @@ def test_a_command_that_works_in_the_shared_folder_is_not_disturbed(tmp_path: Pa
         (folder / ".git").mkdir(parents=True)
         (folder / "params.yaml").write_text(text)
     command = [INFRA / "in-project", shared, "true"]
-    environment = os.environ | {"SOURCE": str(source)}
+    environment = os.environ | {"SOURCE": str(source), "IN_PROJECT_SECONDS": "0"}
     with (shared / ".in-project.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (75, "")
-    assert done.stderr == f"in-project: another command works in {shared}: wait for its end\n"
+    assert done.stderr.splitlines() == [
+        f"in-project: waiting for the command that works in {shared}",
+        f"in-project: another command works in {shared}: wait for its end",
+    ]
     assert (shared / "params.yaml").read_text() == "of the first"
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert (shared / "params.yaml").read_text() == "new"

@@ -346,9 +346,17 @@ def test_a_text_that_the_job_would_not_have_is_told_before_it_is_submitted(
     if stage == "train":
         assert order(stub, stage).inputs
         return
-    with pytest.raises(UserError, match=r"^attention.alignments: texts/gold.gz is missing, or git"):
+    said = r"^attention.alignments: texts/gold.gz is missing, or git"
+    with pytest.raises(UserError, match=said):
         order(stub, stage)
-    stub.set({"attention.alignments": "gold.txt"})
+    (stub.folder / "dvc.lock").unlink()  # all stages would run there
+    with pytest.raises(UserError, match=said):
+        order(stub, stage)
+    stub.set({"attention.sentences": 0})  # nothing reads it
+    order(stub, stage)
+    stub.set({"attention.sentences": 10, "data.folder": str(stub.folder / "texts")})
+    order(stub, stage)
+    stub.set({"data.folder": "texts", "attention.alignments": "gold.txt"})
     (stub.folder / "texts/gold.txt").write_text("0-0\n")
     assert "texts/gold.txt" in order(stub, stage).content.files
 

@@ -200,13 +200,19 @@ def test_valid_and_test_keep_size_and_order(provenance: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("lines", "long"), [(100_000, False), (100_001, True)])
-def test_long_texts_are_shared_out(lines: int, long: bool, provenance: dict[str, Any]) -> None:
+def test_long_texts_are_shared_out(
+    lines: int, long: bool, provenance: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A table of a thousand shards is a thousand texts, each of which would start processes."""
     provenance["splits"]["train"][0]["lines"] = lines
     mapper = Mock(side_effect=KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt if long else UserError):
         prepare.prepare(config_of(), provenance, mapper)
     assert mapper.called is long
+    stage.write_json(project_files.RAW / "provenance.json", provenance)
+    monkeypatch.setattr(parallel, "Processes", lambda: mapper)
+    with pytest.raises(KeyboardInterrupt if long else UserError):
+        prepare.work(config_of())
 
 
 def test_processes_and_chunks_do_not_change_a_byte(

@@ -68,8 +68,8 @@ def test_what_is_for_another_store_is_left_alone(
     assert main(["sync"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line == (
-        "nothing is left to record; 1 run(s) that other projects recorded in "
-        f"{storage / 'tracking'} are for other stores"
+        f"nothing is left to record; 1 run(s) in {storage / 'tracking'} were recorded elsewhere, "
+        "for other stores: set tracking.uri and tracking.experiment to theirs"
     )
     assert len(outboxes(storage / "tracking")) == 1
     # In a project's own folder, which may have been moved since, there are no others'.

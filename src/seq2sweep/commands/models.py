@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
     from seq2sweep.evaluate.translator import Translator
 
-AT_ONCE = 10_000  # lines: what they became is printed before the next ones are translated
 EXAMPLES = (
     'echo "The cat is sleeping." | seq2sweep translate',
     "seq2sweep translate news.en.gz --n-best 4",
@@ -111,13 +110,11 @@ def _translate(options: argparse.Namespace) -> None:
 
             mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
         bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
-        for start in range(0, len(lines), AT_ONCE):
-            some = lines[start : start + AT_ONCE]
-            found = translator.translate(some, n_best, bar.update, engine, mapper)
-            for number, best in enumerate(found, start + 1):
-                for one in best:
-                    score = f"{number}\t{one.score:.4f}\t" if options.n_best is not None else ""
-                    print(f"{score}{one.text}", flush=True)
+        found = translator.translate(lines, n_best, bar.update, engine, mapper)
+    for number, translations in enumerate(found, start=1):
+        for translation in translations:
+            score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
+            print(f"{score}{translation.text}")
 
 
 def _interact(options: argparse.Namespace) -> None:

@@ -236,7 +236,7 @@ def _trial_scores(
     def texts() -> Texts:
         why = (
             "those that finished were the better ones: name one of them alone"
-            if is_selected(trials)
+            if is_selected(trials) and measured[0]["status"] == "finished"
             else "only what finished is compared"
         )
         for trial in trials:

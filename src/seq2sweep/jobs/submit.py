@@ -75,8 +75,7 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
                 "the project one by `git init`"
             )
     inputs = _inputs(project, stage, current)
-    if inputs:
-        _require_texts(config, dvc_stages.running_in_job(project, stage), content)
+    _require_texts(config, dvc_stages.running_in_job(project, stage), content)
     meaning = dvc_stages.meaning(project, config) if inputs else {}
     identity = {
         "stage": stage,
@@ -206,14 +205,15 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
 def _require_texts(config: Config, running: Sequence[str], content: bundle.Upload) -> None:
     """Raise UserError where a file of `data.folder` that one of these stages reads is not uploaded:
     the job would fail when what comes before has been trained."""
-    texts = config.self_training.files if config.self_training.sentences else ()
+    attention, parsing = config.attention, config.self_training
     read: dict[str, tuple[str, Sequence[str | None]]] = {
-        "attention.alignments": ("attention", [config.attention.alignments]),
-        "self_training.files": ("silver", texts),
+        "attention.alignments": ("attention", [attention.alignments] * bool(attention.sentences)),
+        "self_training.files": ("silver", parsing.files * bool(parsing.sentences)),
     }
     for key, (stage, names) in read.items():
-        paths = [(Path(config.data.folder) / name).as_posix() for name in names if name]
-        missing = [path for path in paths if path not in content.files]
+        paths = [os.path.normpath(Path(config.data.folder) / name) for name in names if name]
+        # A full path may be one that all nodes see.
+        missing = [p for p in paths if not os.path.isabs(p) and p not in content.files]
         if stage in running and missing:
             raise UserError(
                 f"{key}: {missing[0]} is missing, or git or .rayignore ignores it, and the stage "

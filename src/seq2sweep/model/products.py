@@ -82,7 +82,7 @@ def linear(
 def onednn_is_faster() -> bool:
     """Whether oneDNN multiplies float32 faster here than PyTorch does by itself.
 
-    PyTorch asks MKL, which takes AVX-512 on Intel's processors alone. On an EPYC of 2025 (Zen 5) it
+    PyTorch asks MKL, which takes AVX-512 on Intel's processors alone. On an EPYC of Zen 5 it
     makes 0.2 TFLOP/s on two cores, oneDNN 0.5, of a gradient of weights 0.4 and less.
     """
     if torch.float32 not in _LAID_OUT:

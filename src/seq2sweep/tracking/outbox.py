@@ -294,13 +294,18 @@ class Addressee:
         """Whether an outbox is for this store, or of this project, which may have another by now;
         so is one that says nothing of that, as of an earlier version."""
         try:
-            told = (box.last("start", "attach") or {}).get("tags", {})
-            given = {key: str(told.get(f"process.{key}", own)) for key, own in asdict(self).items()}
-        except (OSError, DamagedRecordError, AttributeError):
+            records = [record.content for record in box.records()]
+        except (OSError, DamagedRecordError):
             return True  # who delivers it says what is wrong
-        there = Addressee(**given)
-        same_store = (there.store, there.experiment) == (self.store, self.experiment)
-        return same_store or there.project == self.project
+        # Of a training that several projects asked for there are several starts.
+        starts = [content for content in records if content["do"] in ("start", "attach")]
+        return not starts or any(self._is_told(content.get("tags") or {}) for content in starts)
+
+    def _is_told(self, tags: Mapping[str, str]) -> bool:
+        store, experiment, project = (
+            tags.get(f"process.{key}", own) for key, own in asdict(self).items()
+        )
+        return (store, experiment) == (self.store, self.experiment) or project == self.project
 
 
 def of_addressee(to: Addressee | None) -> dict[str, str]:

@@ -223,8 +223,8 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
         raise OperationalError(_refusal(root / name, why) + more)
     done = f"recorded in MLflow: {relay.applied} record(s)" if relay.applied else ""
     if foreign := len(outboxes(root)) - len(outboxes(root, relay.to)):
-        done = f"{done or 'nothing is left to record'}; {foreign} run(s) that other projects "
-        done += f"recorded in {root} are for other stores"
+        done = f"{done or 'nothing is left to record'}; {foreign} run(s) in {root} were recorded "
+        done += "elsewhere, for other stores: set tracking.uri and tracking.experiment to theirs"
     if whole:
         return done or "nothing is left to record"
     counts = Counter(relay.waiting.values())

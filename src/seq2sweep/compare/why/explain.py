@@ -27,6 +27,7 @@ from seq2sweep.compare.why.retranslation import (
     papers_row,
 )
 from seq2sweep.compare.why.waterfall import Cause, Texts, Waterfall, waterfall
+from seq2sweep.config import KEEPING
 from seq2sweep.config.scores import BLEU
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
@@ -245,7 +246,8 @@ def _trainings(run: ScoredRun, other: ScoredRun) -> Untested:
     """Settings that only another training would test."""
     found = {}
     for key, (ours, theirs) in differences(run, other)["parameters"].items():
-        if key.startswith(OF_TRAINING) and key.rpartition(".")[2] not in MINOR:
+        minor = key.rpartition(".")[2] in MINOR or key in KEEPING
+        if key.startswith(OF_TRAINING) and not minor:
             name = BATCH if key == "train.tokens_per_update" else key
             found[name] = f"{ours}, of {other.name} {theirs}: that needs another training"
     return found
