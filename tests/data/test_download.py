@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
+from fsspec.registry import _registry as drivers
 from tqdm import tqdm
 
 from seq2sweep.data import download
@@ -407,7 +407,7 @@ def test_a_mirror_takes_the_place_of_an_address(tmp_path: Path, server: Server) 
 def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     # Which a test before may have loaded.
-    monkeypatch.delitem(fsspec.registry._registry, "s3", raising=False)
+    monkeypatch.delitem(drivers, "s3", raising=False)
     message = refusal(tmp_path, archive("s3://bucket/x.tgz"))
     assert "s3://bucket/x.tgz: Install s3fs to access S3" in message
 

@@ -299,9 +299,11 @@ class Addressee:
             return True  # who delivers it says what is wrong
         # Of a training that several projects asked for there are several starts.
         starts = [content for content in records if content["do"] in ("start", "attach")]
-        return not starts or any(self._is_told(content.get("tags") or {}) for content in starts)
+        return not starts or any(self._is_told(content.get("tags")) for content in starts)
 
-    def _is_told(self, tags: Mapping[str, str]) -> bool:
+    def _is_told(self, tags: Any) -> bool:
+        if not isinstance(tags, Mapping):
+            return True
         store, experiment, project = (
             tags.get(f"process.{key}", own) for key, own in asdict(self).items()
         )
