@@ -110,7 +110,7 @@ def record(
     with RelayThread(*where) as relay:
         files = [project_files.REPORTS / "index.html"]
         name, run_id = stage.evaluation_of(receipt), evaluate["mlflow_run_id"]
-        attach(relay.root, name, files, "\n".join(told), run_id, relay.relay.to)
+        attach(relay.root, name, files, "\n".join(told), run_id, relay.to)
 
 
 def parser(

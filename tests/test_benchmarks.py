@@ -170,7 +170,7 @@ def test_the_weakest_size_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         return {
             "command": f"python -m benchmarks.train --sizes {name}", "commit": "1234567",
             "date": "2026-11-25", "machine": {"cores": "2", "cpu": "AMD EPYC"},
-            "figures": {"sizes": {name: size}},
+            "figures": {"sizes": {name: size}, "text": "of files"},
         }  # fmt: skip
 
     files = {"train_demo": content(1.5, "demo"), "train_long": content(1.25, "long")}

@@ -55,7 +55,7 @@ class RelayThread:
         """The first four as `destination` gives them. every: seconds between two looks for news."""
         self.relay = Relay(root, uri, experiment, artifacts)
         self.relay.on_record = self._before_record
-        self.root, self.every = root, every
+        self.root, self.to, self.every = root, self.relay.to, every
         self._wake = threading.Event()
         self._begun = self._done = 0  # passes over all outboxes; the last one that did not fail
         self._failing = self._closing = self._given_up = False
@@ -197,7 +197,7 @@ def recorded_run(
     """
     with (
         RelayThread(*destination(config, Path.cwd())) as relay,
-        Recorder(relay.root, title, tags=tags(lineage), to=relay.relay.to, **about) as run,
+        Recorder(relay.root, title, tags=tags(lineage), to=relay.to, **about) as run,
     ):
         run.text(LINEAGE, document(lineage, config))
         yield relay, run
