@@ -93,8 +93,9 @@ def _translate(options: argparse.Namespace) -> None:
         _interact(options)
         return
     translator = opened_together(options)
+    beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
-    if not 1 <= n_best <= (beam := translator.config.beam):
+    if not 1 <= n_best <= beam:
         raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {beam}")
     if options.file:
         lines = list(read_lines(options.file))

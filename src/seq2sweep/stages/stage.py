@@ -40,8 +40,8 @@ PARSED = SILVER.with_name(".silver.parsed")
 """What the stage silver has parsed, until `student` starts: by then DVC has recorded silver."""
 
 
-SCORING = ("evaluate", "student", "sweep")
-"""Stages that score, some after a training."""
+SCORING = ("student", "sweep")
+"""Stages that score after a training; `evaluate` looks at the seed itself before it decodes."""
 
 
 def run(
