@@ -29,9 +29,10 @@ from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode import forced, streaming
 from seq2sweep.decode.average import average
-from seq2sweep.decode.beam import OurSearch, search
+from seq2sweep.decode.beam import OurSearch, Translation, search
 from seq2sweep.decode.exported_weights import choose
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate import translator
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
@@ -375,6 +376,40 @@ def test_the_commands_take_an_ensemble(
     probabilities = [math.exp(float(rows[1][0])) for rows in (one, two, mean)]
     assert probabilities[2] == pytest.approx(sum(probabilities[:2]) / 2, rel=1e-4)
     assert probabilities[0] != pytest.approx(probabilities[1], rel=1e-2)
+
+
+@pytest.mark.usefixtures("project")
+def test_what_is_translated_is_printed_before_an_interruption(
+    monkeypatch: pytest.MonkeyPatch,
+    config: Config,
+    folder: Path,
+    tiny_corpus: Corpus,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    short = configuration.with_changes(config, {"evaluate.max_input_tokens": 6})
+    Path("params.yaml").write_text(configuration.dump(short), encoding="utf-8")
+    given = [*("--weights", str(folder)), *("--vocabulary", str(tiny_corpus.vocabulary))]
+    long = "alpha " * 7
+    Path("lines").write_text(f"rot\n\n{long}\nvier\n{long}\n", encoding="utf-8")
+    assert main(["translate", "lines", "--n-best", "2", *given]) == 0
+    together = capsys.readouterr()
+    monkeypatch.setattr(translator, "LINES_AT_ONCE", 2)
+    assert main(["translate", "lines", "--n-best", "2", *given]) == 0
+    apart = capsys.readouterr()
+    assert apart.out == together.out
+    assert [line.rpartition(": ")[2] for line in apart.err.splitlines() if " cut " in line] == [
+        "line 3",
+        "line 5",
+    ]
+
+    def search(self: Translator, lines: list[str], *given: Any, **more: Any) -> Any:
+        if more["first"] > 2:
+            raise KeyboardInterrupt
+        return [[Translation(line, 0.0)] for line in lines]
+
+    monkeypatch.setattr(Translator, "translate", search)
+    assert main(["translate", "lines", *given]) == 75
+    assert capsys.readouterr().out == "rot\n\n"
 
 
 @pytest.mark.usefixtures("project")

@@ -111,11 +111,11 @@ def _translate(options: argparse.Namespace) -> None:
 
             mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
         bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
-        found = translator.translate(lines, n_best, bar.update, engine, mapper)
-    for number, translations in enumerate(found, start=1):
-        for translation in translations:
-            score = f"{number}\t{translation.score:.4f}\t" if options.n_best is not None else ""
-            print(f"{score}{translation.text}")
+        found = translator.translate_all(lines, n_best, bar.update, engine, mapper)
+        for number, translations in enumerate(found, start=1):
+            for one in translations:
+                score = "" if options.n_best is None else f"{number}\t{one.score:.4f}\t"
+                print(f"{score}{one.text}")
 
 
 def _interact(options: argparse.Namespace) -> None:

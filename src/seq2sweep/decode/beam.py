@@ -139,13 +139,14 @@ def translate(
     engine: Engine | None = None,
     mapper: Mapper = serial,
     words: Sequence[int] | None = None,
+    first: int = 1,
 ) -> list[list[Translation]]:
     """Translate lines: for each, in their order, up to `n_best` (at most the beam), best first.
 
     An empty line stays empty, with score 0. A line of more than `max_input_tokens` pieces, EOS
-    included, is cut there, and one line on standard error says which. Sentences of similar length
-    are decoded together, each group by a call of `mapper`, which may share them out over machines.
-    `on_done` hears how many are done. device: None lets each machine take its best.
+    included, is cut there, and a line on standard error says which (first: number of the first).
+    Sentences of similar length are decoded together, each group by a call of `mapper`, which may
+    share them out. `on_done` hears how many are done. device: None: the best of each machine.
 
     words: how many each line has, for outputs that are well-formed trees over them, by our own
     search. Raises ValueError when the vocabulary has no symbols of trees or `engine` is another.
@@ -154,7 +155,7 @@ def translate(
     if words is not None and (not ours or not vocabulary.symbols or len(words) != len(lines)):
         raise ValueError("words are for our search, a vocabulary of trees, and one of each line")
     results = [[Translation("", 0.0)] for _ in lines]
-    encoded, groups = prepare(model, vocabulary, lines, config)
+    encoded, groups = prepare(model, vocabulary, lines, config, first)
     on_done(len(lines) - len(encoded))
     find = functools.partial(_found, engine or OurSearch(model, config, device), n_best)
 

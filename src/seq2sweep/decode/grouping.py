@@ -21,23 +21,27 @@ def cut(pieces: list[int], most: int) -> list[int]:
 
 
 def prepare(
-    model: Architecture, vocabulary: Vocabulary, lines: Sequence[str], config: EvaluateConfig
+    model: Architecture,
+    vocabulary: Vocabulary,
+    lines: Sequence[str],
+    config: EvaluateConfig,
+    first: int = 1,
 ) -> tuple[dict[int, list[int]], list[list[int]]]:
     """Token ids of each line that is not empty, by its index, cut to what the model takes; and
-    these indices in groups that are decoded together."""
+    these indices in groups that are decoded together. first: the number of the first line."""
     full = [i for i, line in enumerate(lines) if line.strip()]
     encoded = dict(zip(full, vocabulary.encode([lines[i] for i in full]), strict=True))
-    _cut_all(encoded, longest_input(config, model))
+    _cut_all(encoded, longest_input(config, model), first)
     return encoded, list(_groups({i: len(pieces) for i, pieces in encoded.items()}, config))
 
 
-def _cut_all(encoded: dict[int, list[int]], limit: int) -> None:
+def _cut_all(encoded: dict[int, list[int]], limit: int, first: int) -> None:
     """Cut lines, by their index, to so many tokens, and say which."""
     longer = [i for i, pieces in encoded.items() if len(pieces) > limit]
     for i in longer:
         encoded[i] = cut(encoded[i], limit)
     if longer:
-        shown = ", ".join(str(i + 1) for i in longer[:5]) + (", ..." if len(longer) > 5 else "")
+        shown = ", ".join(str(i + first) for i in longer[:5]) + (", ..." if len(longer) > 5 else "")
         # Standard output may be where the translations go.
         print(
             f"{len(longer)} input line(s) of more than {limit} tokens are cut there: line {shown}",

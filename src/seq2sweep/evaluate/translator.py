@@ -32,6 +32,8 @@ from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, available_cpus, serial
 from seq2sweep.train.checkpointing import CheckpointError
 
+LINES_AT_ONCE = 20_000
+"""Enough to find sentences of one length for each machine; so many are lost in an interruption."""
 WRONG = (KeyError, TypeError, ValueError, CheckpointError, UserError)
 """What weights and settings of another version of this program raise."""
 
@@ -183,6 +185,7 @@ class Translator:
         engine: Engine | None = None,
         mapper: Mapper = serial,
         config: EvaluateConfig | None = None,
+        first: int = 1,
     ) -> list[list[Translation]]:
         """Normalise lines as training text was and translate them: see `decode.beam.translate`.
 
@@ -191,7 +194,7 @@ class Translator:
         trees, whose tags are XX unless the model writes them.
         """
         trees, config = self.vocabulary.symbols is not None, config or self.config
-        words, clean = [*map(sentence_words, lines)], self.clean(lines)
+        words, clean = [*map(sentence_words, lines)] if trees else [], self.clean(lines)
         found = translate(
             self.model,
             self.vocabulary,
@@ -203,6 +206,7 @@ class Translator:
             engine or OurSearch(self.model, config, mend=self.remedy(OurSearch.mend)),
             mapper,
             words=[*map(len, words)] if trees else None,
+            first=first,
         )
         if not trees:
             return found
@@ -210,6 +214,19 @@ class Translator:
             [replace(one, text=str(rebuild(words_of(one.text), of)[0])) for one in best]
             for best, of in zip(found, words, strict=True)
         ]
+
+    def translate_all(
+        self,
+        lines: Sequence[str],
+        n_best: int,
+        on_done: Callable[[int], object],
+        engine: Engine | None,
+        mapper: Mapper,
+    ) -> Iterator[list[Translation]]:
+        """What `translate` gives of each line, LINES_AT_ONCE lines at a time."""
+        for start in range(0, len(lines), LINES_AT_ONCE):
+            some = lines[start : start + LINES_AT_ONCE]
+            yield from self.translate(some, n_best, on_done, engine, mapper, first=start + 1)
 
     def searched(self, n_best: int = 1, **changes: Any) -> EvaluateConfig:
         """How to search, with other values of `evaluate`, and room for the `n_best`.
