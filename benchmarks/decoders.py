@@ -38,6 +38,8 @@ EXTRA = 50
 TRIED = 2
 """One sentence in so many is what batch sizes are tried on: enough for several large ones."""
 AT_ONCE = (32, 64, 128, 256, 512)
+TOKENS_AT_ONCE = (8000, 16_000, 32_000, 64_000)
+"""`evaluate.tokens_per_batch`: at natural length some 150 to 1200 sentences of the test's."""
 
 Decode = Callable[[Sequence[int], Any], list[list[int]]]
 """Pieces of the translations, without EOS, of sentences of these numbers, by a batch size."""
@@ -156,12 +158,13 @@ def ours(
     }  # fmt: skip
     config = replace(presets.load("phrasebook").config.evaluate, **changes)
 
-    def decode(numbers: Sequence[int], _: Any) -> list[list[int]]:
+    def decode(numbers: Sequence[int], tokens: int) -> list[list[int]]:
         lines = [text.lines[i] for i in numbers]
-        found = translate(model, text.vocabulary, lines, config, torch.device("cpu"))
+        search = replace(config, tokens_per_batch=tokens)
+        found = translate(model, text.vocabulary, lines, search, torch.device("cpu"))
         return [[piece for piece in best[0].pieces if piece != EOS] for best in found]
 
-    return decode, (f"{config.tokens_per_batch} tokens",)
+    return decode, TOKENS_AT_ONCE
 
 
 def by_ctranslate2(text: Text) -> tuple[Decode, tuple[Any, ...]]:
