@@ -24,7 +24,6 @@ from seq2sweep.data.archives import Text
 from seq2sweep.data.download import receipts
 from seq2sweep.data.own import hold_out, own_files
 from seq2sweep.data.treebank import corpora, unlabelled
-from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.errors import UserError
 from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
@@ -211,7 +210,9 @@ def _trees(
     splits = {
         split: [
             corpora.describe(
-                corpus, root, console.progress(read_trees(corpus.text), corpus.name, "trees")
+                corpus,
+                root,
+                console.progress(corpora.read_trees(corpus.text), corpus.name, "trees"),
             )
             for corpus in entries
         ]

@@ -149,3 +149,11 @@ def test_what_editors_leave_in_a_folder_is_no_code(name: str, tmp_path: Path) ->
     assert after[3] != before[3]  # of a corpus each file may be named in params.yaml
     (registry / "wmt15.yaml").write_text("a: 2\n")
     assert not [now for now, then in zip(meanings(), after, strict=True) if now == then]
+
+
+def test_code_that_reads_texts_is_not_that_of_a_training() -> None:
+    """Data and vocabulary have fingerprints of their own."""
+    found = parts("seq2sweep.train.loop", ROOT / "src")
+    assert "seq2sweep.data.vocabulary" in found
+    for name in ("archives", "reading", "sgml", "tables", "sources"):
+        assert f"seq2sweep.data.{name}" not in found

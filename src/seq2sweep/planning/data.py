@@ -18,7 +18,6 @@ from seq2sweep.data import download, files, sources
 from seq2sweep.data.download import receipts
 from seq2sweep.data.own import own_files
 from seq2sweep.data.treebank import corpora
-from seq2sweep.data.treebank.trees import read_trees
 from seq2sweep.data.vocabulary import most_sentences
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import available_cpus
@@ -191,7 +190,7 @@ def _count_trees(config: Config) -> dict[str, int]:
     """Trees of the user's own files, read through."""
     counted = {}
     for split, entries in corpora.of_own(config).items():
-        trees = (tree for corpus in entries for tree in read_trees(corpus.text))
+        trees = (tree for corpus in entries for tree in corpora.read_trees(corpus.text))
         counted[split] = sum(1 for _ in console.progress(trees, f"count {split}", "trees"))
     return counted
 

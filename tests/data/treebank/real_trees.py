@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.data.treebank.trees import Tree, clean, read_trees
+from seq2sweep.data.treebank.corpora import read_trees
+from seq2sweep.data.treebank.trees import Tree, clean
 
 SHARED = Path(__file__).parents[4] / "shared/data"
 REAL = ("craft/penn.tar.gz", "treebank_sample/treebank.zip")

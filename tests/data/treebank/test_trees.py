@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from seq2sweep.data.treebank import trees as trees_module
+from seq2sweep.data.treebank.corpora import read_trees
 from seq2sweep.data.treebank.trees import (
     Bracket,
     Tree,
@@ -15,7 +16,6 @@ from seq2sweep.data.treebank.trees import (
     category,
     clean,
     parse_tree,
-    read_trees,
 )
 from seq2sweep.errors import UserError
 from tests.data.treebank.random_trees import trees

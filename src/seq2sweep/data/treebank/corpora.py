@@ -10,9 +10,9 @@ from typing import Any
 from seq2sweep.config import Config, ParsingConfig
 from seq2sweep.data.archives import Text
 from seq2sweep.data.files import SPLITS
-from seq2sweep.data.reading import TextSum
+from seq2sweep.data.reading import TextSum, read_lines
 from seq2sweep.data.sources import Dataset, check_inside
-from seq2sweep.data.treebank.trees import Tree, clean, read_trees
+from seq2sweep.data.treebank.trees import Tree, TreeError, clean, trees_of
 from seq2sweep.errors import UserError
 
 PTB = "ptb"
@@ -71,6 +71,17 @@ def _of_penn(folder: Path, sections: ParsingConfig) -> dict[str, list[Corpus]]:
                 Corpus(file.relative_to(folder).as_posix(), Text(file)) for file in files
             )
     return found
+
+
+def read_trees(text: Path | Text) -> Iterator[Tree]:
+    """The trees of a file (plain, .gz or in an archive), each on as many lines as it likes.
+
+    Raises UserError, naming file and line, for what is no tree, and as `read_lines`.
+    """
+    try:
+        yield from trees_of(read_lines(text))
+    except TreeError as error:
+        raise UserError(f"{text} line {error.line}: {error}") from None
 
 
 def describe(corpus: Corpus, root: Path, trees: Iterable[Tree]) -> dict[str, Any]:

@@ -9,12 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
-
-from seq2sweep.data.archives import Text
-from seq2sweep.data.reading import read_lines
-from seq2sweep.errors import UserError
 
 TRACE = "-NONE-"
 """Tag of what is not in the text: traces, and other empty categories."""
@@ -90,20 +85,11 @@ class Tree(NamedTuple):
         return "".join(parts) + ")"
 
 
-def read_trees(text: Path | Text) -> Iterator[Tree]:
-    """The trees of a file (plain, .gz or in an archive), each on as many lines as it likes.
-
-    Raises UserError, naming file and line, for what is no tree, and as `read_lines`.
-    """
-    tokens = (
-        (number, token)
-        for number, line in enumerate(read_lines(text), 1)
-        for token in _TOKEN.findall(line)
+def trees_of(lines: Iterable[str]) -> Iterator[Tree]:
+    """The trees of a text, each on as many lines as it likes. Raises TreeError."""
+    return _trees(
+        (number, token) for number, line in enumerate(lines, 1) for token in _TOKEN.findall(line)
     )
-    try:
-        yield from _trees(tokens)
-    except TreeError as error:
-        raise UserError(f"{text} line {error.line}: {error}") from None
 
 
 def parse_tree(line: str) -> Tree:
