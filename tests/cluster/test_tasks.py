@@ -63,6 +63,35 @@ def test_an_error_of_the_function_is_raised_here() -> None:
     assert ", in refuse\n" in note
 
 
+OUT_OF_MEMORY = """
+import time
+from seq2sweep import presets
+from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.tasks import ray_tasks
+with ray_session(presets.load("phrasebook").config.cluster):
+    list(ray_tasks(time.sleep, [1000]))
+"""
+
+
+def test_a_task_that_never_fits_is_not_tried_for_ever() -> None:
+    """Ray finds the machine out of memory whenever it looks."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY],
+        env=clean
+        | {
+            "RAY_memory_usage_threshold": "0.001",
+            "RAY_memory_monitor_refresh_ms": "250",
+            "RAY_task_oom_retry_delay_base_ms": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert "OperationalError: out of memory (Ray killed its process" in done.stderr
+
+
 def test_a_dead_ray_is_noticed_while_a_task_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else Ray ends this process after a minute, without a line."""
     looks = Mock(side_effect=[True, False, RayDiedError("Ray's head has not answered")])

@@ -12,6 +12,9 @@ for _name, _value in {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # ray.train.report waits for this poll
     "RAY_USAGE_STATS_ENABLED": "0",
+    # By itself Ray starts a task that its memory monitor killed again for ever, without a word.
+    # Some do fit later: it waits 1 s, then twice as long each time, a minute in all.
+    "RAY_task_oom_retries": "6",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # CSV, JSON and TensorBoard copies of the journal
     # The next trial in a process fails where the one before is not out of it by then, and that may
     # have to wait for its storage.
