@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import psutil
@@ -305,6 +306,17 @@ def test_a_head_is_asked_past_the_proxy_and_why_it_refuses_is_said() -> None:
         ),
     ):
         session._check_reachable(address, "cluster.address")
+
+
+def test_it_counts_only_the_cpus_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under taskset, in a job of Slurm or in a container's cpuset."""
+    start = Mock()
+    monkeypatch.setattr(ray_internals, "start_on_loopback", start)
+    monkeypatch.setattr(local_cluster, "check_private", Mock())
+    monkeypatch.setattr(local_cluster.ray, "get_runtime_context", Mock())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3})
+    local_cluster._init("folder")
+    assert start.call_args.kwargs["num_cpus"] == 1
 
 
 # --- a start that takes long ---------------------------------------------------------------------

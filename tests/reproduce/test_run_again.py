@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shutil
 import signal
 import tempfile
@@ -261,12 +260,12 @@ def test_where_jobs_are_submitted_a_run_is_made_again_here(
     }
     config = configuration.with_changes(tiny_config, jobs)
     (tmp_path / "params.yaml").write_text(configuration.dump(config))
-    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    monkeypatch.setattr(run_again, "available_cpus", lambda: 5)
     store.add(TRAINING, config, trained={"workers": 3, "threads": 2})
     again(tmp_path, TRAINING)
     found = configuration.parse(tree.made["params"]).cluster
     assert (found.job_server, found.job_environment) == (None, ())
-    assert (found.workers, found.cpus_per_worker) == (3, None), "this machine has 5 CPUs"
+    assert (found.workers, found.cpus_per_worker) == (3, None), "5 CPUs may be used here"
 
 
 def test_threads_and_workers_are_those_of_the_run_where_they_fit(
@@ -279,7 +278,7 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
         found = configuration.parse(tree.made["params"]).cluster
         return found.workers, found.cpus_per_worker
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(run_again, "available_cpus", lambda: 6)
     assert cluster(2) == (3, 2)
     assert cluster(3) == (3, None)
     assert cluster(2, **{"cluster.workers": 1, "cluster.cpus_per_worker": 4}) == (1, 4)

@@ -27,6 +27,7 @@ from seq2sweep import console
 from seq2sweep.cluster import failures, ray_internals, reaper
 from seq2sweep.cluster.signals import ENDINGS, held_back, undisturbed
 from seq2sweep.errors import OperationalError, UserError, first_line
+from seq2sweep.parallel import available_cpus
 from seq2sweep.redaction import is_secret_by_name, secret_in
 from seq2sweep.storage.object_store import user_folder
 from seq2sweep.storage.retry import repeating
@@ -155,6 +156,8 @@ def _init(folder: str) -> None:
         str(Path(folder) / INNER),
         namespace=NAMESPACE,
         include_dashboard=False,
+        # By itself Ray counts the machine's, also those outside of a Slurm job or a cpuset.
+        num_cpus=available_cpus(),
         object_store_memory=OBJECT_STORE_BYTES,
         logging_level="ERROR",
         log_to_driver=False,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
+from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_bytes
 from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
 from seq2sweep.reproduce import git_tree, verdict
@@ -236,7 +236,7 @@ def _params(
         values["sweep"] |= ALONE
     elif isinstance(workers, int) and isinstance(threads, int):
         cluster["workers"] = workers
-        if config.cluster.address or workers * threads <= (os.cpu_count() or 1):
+        if config.cluster.address or workers * threads <= available_cpus():
             cluster["cpus_per_worker"] = threads
     # Of the run's workers, not of those that the project here has.
     changes = {"cluster.workers": cluster["workers"], FEWEST: None, **settings}
