@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import ray
 
 from seq2sweep import cli, console, health
 from seq2sweep import config as configuration
-from seq2sweep.cluster import doctor
+from seq2sweep.cluster import doctor, ray_internals
 from seq2sweep.cluster.doctor import examine
 from seq2sweep.config import Config
 from seq2sweep.health import Finding
@@ -277,6 +279,18 @@ def test_a_disk_too_small_for_the_checkpoints(tiny_config: Config) -> None:
     assert of_machine(big, free=needed + 1)["storage's disk"].level == "well"
     assert of_machine(big, free=needed)["storage's disk"].level == "problem"
     assert of_machine(big, free_temporary=10**9)["temporary files"].level == "warning"
+
+
+def test_the_disk_of_rays_own_folder_is_measured(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is another than $TMPDIR where that has a long path."""
+    free = {str(tmp_path): 5, ray_internals.session_folder(): 7}
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda folder: SimpleNamespace(free=free[str(folder)])
+    )
+    found = doctor.facts(str(tmp_path), "n1")
+    assert (found["free"], found["free_temporary"]) == (5, 7)
 
 
 # --- between machines ----------------------------------------------------------------------------

@@ -319,6 +319,19 @@ def test_it_counts_only_the_cpus_that_this_process_may_use(monkeypatch: pytest.M
     assert start.call_args.kwargs["num_cpus"] == 1
 
 
+def test_a_folder_too_long_for_rays_sockets_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/scratch/user/jobs/123456789")
+    assert local_cluster._temporary_folder() == tempfile.tempdir
+    monkeypatch.setattr(tempfile, "tempdir", "/scratch/user/jobs/1234567890")
+    assert local_cluster._temporary_folder() == "/tmp"
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == (
+        "Ray's files are in /tmp: TMPDIR /scratch/user/jobs/1234567890 has more than 28 characters"
+    )
+
+
 # --- a start that takes long ---------------------------------------------------------------------
 
 

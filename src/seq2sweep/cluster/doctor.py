@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 import seq2sweep
 from seq2sweep.cluster import ray_internals, session
+from seq2sweep.cluster.local_cluster import MORE_ROOM
 from seq2sweep.cluster.tasks import on_node
 from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
@@ -188,8 +189,7 @@ def _of_machine(machine: _Machine, told: dict[str, Any], config: Config) -> Iter
     if told["storage"] is None:
         yield _disk(machine, told["free"], config)
     text = f"{tqdm.format_sizeof(free, 'B')} free"
-    mend = "free some, or set TMPDIR to another disk before Ray starts there"
-    yield _check(name, "temporary files", free >= TEMPORARY_BYTES, text, "warning", mend)
+    yield _check(name, "temporary files", free >= TEMPORARY_BYTES, text, "warning", MORE_ROOM)
 
 
 def _gpus(machine: _Machine, told: dict[str, Any]) -> Finding:
@@ -320,7 +320,7 @@ def facts(meeting: str, name: str) -> dict[str, Any]:
         "storage": write(meeting, name),
         # Where checkpoints are written.
         "free": shutil.disk_usage(disk).free if disk.exists() else None,
-        "free_temporary": shutil.disk_usage(tempfile.gettempdir()).free,
+        "free_temporary": shutil.disk_usage(ray_internals.session_folder()).free,
     }
 
 

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,11 @@ OBJECT_STORE_BYTES = 200 * 2**20
 INNER = "r"
 # Ray's sockets lie 79 characters deeper, and a socket's path has 107 at most.
 LONGEST_TEMPORARY_FOLDER = 28
+MORE_ROOM = (
+    "free some, or set TMPDIR before Ray starts to a path of at most "
+    f"{LONGEST_TEMPORARY_FOLDER} characters on another disk"
+)
+"""What to do where Ray's folder is full."""
 _COMPILED = "__pycache__"
 TOKEN = "token"
 """File in a session's folder."""
@@ -120,10 +126,7 @@ class _NotStartedError(Exception):
 @contextlib.contextmanager
 def _session(since: float) -> Iterator[None]:
     """Ray in a new folder; none of its processes outlives the block."""
-    parent = tempfile.gettempdir()
-    folder = tempfile.mkdtemp(
-        prefix="s2s-", dir=parent if len(parent) <= LONGEST_TEMPORARY_FOLDER else "/tmp"
-    )
+    folder = tempfile.mkdtemp(prefix="s2s-", dir=_temporary_folder())
     watching = reaper.start(folder)
     with contextlib.ExitStack() as stack:
         stack.callback(undisturbed, lambda: reaper.finish(watching))
@@ -149,6 +152,19 @@ def _session(since: float) -> Iterator[None]:
         except Exception as error:
             raise _NotStartedError(error, since, keep_logs(Path(folder))) from error
         yield
+
+
+def _temporary_folder() -> str:
+    """The one that the user has set if Ray can use it, else /tmp, which is said."""
+    folder = tempfile.gettempdir()
+    if len(folder) <= LONGEST_TEMPORARY_FOLDER:
+        return folder
+    if sys.platform != "darwin":  # where everybody's is as long
+        console.say(
+            f"Ray's files are in /tmp: TMPDIR {folder} has more than "
+            f"{LONGEST_TEMPORARY_FOLDER} characters"
+        )
+    return "/tmp"
 
 
 def _init(folder: str) -> None:

@@ -32,6 +32,7 @@ from seq2sweep.cluster.failures import (
     raised,
     system_kills,
 )
+from seq2sweep.cluster.local_cluster import MORE_ROOM
 from seq2sweep.cluster.tasks import on_all_nodes
 from seq2sweep.cluster.train_worker import train_worker
 from seq2sweep.cluster.worker_group import (
@@ -321,7 +322,7 @@ def no_room(error: BaseException, store: RunStore) -> str | None:
         if any(os.strerror(number) in reason for number in NO_ROOM):
             return (
                 f"no space left in Ray's folder for temporary files, and workers get no code "
-                f"({reason}): free some, or set TMPDIR to another disk before Ray starts"
+                f"({reason}): {MORE_ROOM}"
             )
     return None
 

@@ -17,6 +17,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.failures import system_kills
+from seq2sweep.cluster.local_cluster import MORE_ROOM
 from seq2sweep.cluster.train_driver import no_room, plain_cause
 from seq2sweep.cluster.tune_trial import METRIC, NO_PLACE, validations
 from seq2sweep.config import SweepConfig
@@ -164,9 +165,7 @@ def _index(trial: Trial) -> int:
     return int(trial.config["index"])
 
 
-TMP_FULL = (
-    "no space left in the folder for temporary files: free some, or set TMPDIR to another disk"
-)
+TMP_FULL = f"no space left in the folder for temporary files: {MORE_ROOM}"
 
 
 class Failure(NamedTuple):
