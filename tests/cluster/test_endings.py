@@ -234,7 +234,7 @@ def test_as_many_workers_start_as_have_room_now() -> None:
     assert policy._count_possible_workers(all_nodes) == 0, "those before may not have left yet"
     policy.began -= ray_internals.SETTLE_SECONDS
     assert policy._count_possible_workers(all_nodes) == 1
-    assert policy._count_possible_workers({"a": {"CPU": 2.0}}) == 1
+    assert policy._count_possible_workers({}) == 1, "what others have reserved but do not use"
     room.return_value = 9
     assert policy._count_possible_workers(all_nodes) == 3
     fresh = pickle.loads(cloudpickle.dumps(ray_internals._elastic(config, room_for_three)))

@@ -299,8 +299,9 @@ def tell_controller(
 def _elastic(config: Any, room: Callable[[], int]) -> Any:
     """Ray's policy for workers whose number may change, but for two things.
 
-    It starts as many as `room()`, asked in the controller, says: Ray counts what nodes have in all,
-    whoever uses it, and would wait for ever. And to start more it ends none that train, with all
+    It starts as many as `room()`, asked in the controller, says. Ray counts what its coordinator
+    has set aside for this training of all that nodes have, free or not: nothing while older
+    requests want it, even a dead driver's. And to start more it ends none that train, with all
     steps since their last checkpoint: the driver has them save first.
     """
     from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
@@ -311,7 +312,7 @@ def _elastic(config: Any, room: Callable[[], int]) -> Any:
             self.began = time.monotonic()
 
         def _count_possible_workers(self, reserved: Any) -> int:
-            count = min(super()._count_possible_workers(reserved), room())
+            count = min(config.max_workers, room())
             settled = time.monotonic() - self.began >= SETTLE_SECONDS
             return count if settled or count == config.max_workers else 0
 
