@@ -10,15 +10,18 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import Mock
 
 import aiohttp
@@ -977,6 +980,61 @@ def test_a_server_that_takes_no_job_is_given_up(
     assert re.search(
         r"(?m)^waiting .* the (cluster can start jobs|job server), ", capsys.readouterr().out
     )
+
+
+class SlowTaker(BaseHTTPRequestHandler):
+    """Ray's job server behind a slow line: where a package is put it is moved on to first."""
+
+    uploads: ClassVar[list[bytes]] = []
+
+    def answer(self, status: int = 200, **found: str) -> None:
+        text = json.dumps(found).encode()
+        self.send_response(status)
+        if status == 307:
+            self.send_header("Location", f"{self.path}.moved")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self) -> None:
+        known = {"version": "4", "ray_version": "2.50.0"}
+        self.answer(**known) if self.path == "/api/version" else self.answer(404)
+
+    def do_PUT(self) -> None:
+        body, left = bytearray(), int(self.headers["Content-Length"])
+        moved = self.path.endswith(".moved")
+        while piece := self.rfile.read(min(left, 1 << 17)):
+            body += piece
+            left -= len(piece)
+            time.sleep(0.02 if moved else 0)
+        self.uploads.append(bytes(body))
+        self.answer(200 if moved else 307)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(job_id="train-1", submission_id="train-1")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_upload_may_take_longer_than_a_connection(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(job_client, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(job_client, "START_SECONDS", 0.0)
+    monkeypatch.setattr(SlowTaker, "uploads", [])
+    archive = tmp_path / "project.zip"
+    archive.write_bytes(os.urandom(20 << 20))
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowTaker) as server:
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        taker = job_client.JobServer(f"http://127.0.0.1:{server.server_port}")
+        began = time.monotonic()
+        assert taker.submit("train-1", "true", archive, {})
+        server.shutdown()
+    assert time.monotonic() - began > 2 * job_client.CONNECT_SECONDS
+    assert SlowTaker.uploads == [archive.read_bytes()] * 2
 
 
 def test_a_log_is_shown_once_however_often_the_connection_breaks(

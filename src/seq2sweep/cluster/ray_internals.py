@@ -9,6 +9,7 @@ silence. What belongs to Ray Train, Ray Tune or jobs is imported where it is use
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -185,8 +186,10 @@ def job_client(address: str, timeout: tuple[float, float]) -> Any:
     from ray.job_submission import JobSubmissionClient
 
     class Client(JobSubmissionClient):  # type: ignore[misc]
-        def _do_request(self, method: str, endpoint: str, **more: Any) -> Any:
-            return super()._do_request(method, endpoint, timeout=timeout, **more)
+        def _do_request(self, method: str, endpoint: str, data: Any = None, **more: Any) -> Any:
+            # As a file: bytes go out in one call, which must end within the limit of a connection.
+            data = data and io.BytesIO(data)
+            return super()._do_request(method, endpoint, data=data, timeout=timeout, **more)
 
     return Client(address)
 
