@@ -211,6 +211,19 @@ def test_ray_wants_a_token_and_its_dashboard_stays_on_loopback(path: Path) -> No
         assert source.startswith("infra/secrets/") or (ROOT / source).exists(), source
 
 
+def test_a_job_on_machines_of_your_own_finds_the_projects_python(tmp_path: Path) -> None:
+    (content,) = documents(INFRA / "ray/local.yaml")
+    programs = tmp_path / ".venv/bin"
+    programs.mkdir(parents=True)
+    for program in ("python", "ray"):
+        (programs / program).write_text("#!/bin/sh\ncommand -v python\n")
+        (programs / program).chmod(0o755)
+    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+        start = content[key][-1].replace("/shared/seq2sweep", str(tmp_path))
+        done = subprocess.run(["bash", "-c", start], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == str(programs / "python"), key
+
+
 def test_machines_of_a_cloud_get_of_the_project_what_the_image_has() -> None:
     """Without .dvcignore a stage runs again for what Python has compiled."""
     mounts = set(documents(INFRA / "ray/aws.yaml")[0]["file_mounts"].values())
