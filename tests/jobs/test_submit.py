@@ -29,7 +29,7 @@ import pytest
 import requests
 import yaml
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobStatus
+from ray.job_submission import JobErrorType, JobStatus
 
 from seq2sweep import cli, console
 from seq2sweep import config as configuration
@@ -868,6 +868,7 @@ class FakeClient:
     metadata: dict[str, str] = field(default_factory=dict)
     refusal: Exception | None = None
     """What the question for the job's status is answered."""
+    ended: dict[str, Any] = field(default_factory=dict)
 
     async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
         self.asked.append(name)
@@ -888,9 +889,11 @@ class FakeClient:
             driver_exit_code: int | None = 75
             message: str = "a message"
             metadata: Any = None
+            error_type: str | None = None
+            driver_node_id: str | None = None
 
         ended = JobStatus.RUNNING if self.connections else self.status
-        return Details(ended, metadata=self.metadata)
+        return Details(ended, metadata=self.metadata, **self.ended)
 
     def get_job_logs(self, name: str) -> str:
         return self.log
@@ -1115,6 +1118,36 @@ def test_an_interrupted_job_is_told_as_that(
     with pytest.raises(KeyboardInterrupt):
         jobs._follow(job_server(client), "train-1", "train", storage)
     assert capsys.readouterr().out.splitlines()[-1] == "train-1 was interrupted: saved"
+
+
+def test_a_job_that_did_not_start_is_not_taken_for_a_killed_one(storage: Storage) -> None:
+    def follow(kind: JobErrorType | None, node: str | None) -> str | None:
+        why = {"message": "no room\nfor 900.0 seconds", "driver_exit_code": None}
+        ended = why | {"error_type": kind and kind.value, "driver_node_id": node}
+        log = "INFO: Runtime env is setting up.\n"
+        client = FakeClient([[]], JobStatus.FAILED, log, ended=ended)
+        return jobs._follow(job_server(client), "train-1", "train", storage)
+
+    kinds = JobErrorType
+    for kind, node in (
+        (kinds.RUNTIME_ENV_SETUP_FAILURE, None),
+        (kinds.JOB_SUPERVISOR_ACTOR_START_TIMEOUT, None),
+        (kinds.JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE, None),
+        (kinds.JOB_SUPERVISOR_ACTOR_START_FAILURE, None),
+        (kinds.JOB_ENTRYPOINT_COMMAND_START_ERROR, "ab"),
+    ):
+        with pytest.raises(OperationalError, match=r"^train-1 did not start: for 900\.0 seconds$"):
+            follow(kind, node)
+    for kind, node in (
+        (kinds.JOB_SUPERVISOR_ACTOR_DIED, "ab"),
+        (kinds.JOB_SUPERVISOR_ACTOR_DIED, None),
+        (kinds.JOB_SUPERVISOR_ACTOR_START_FAILURE, "ab"),  # when the head was restarted
+        (kinds.JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE, "ab"),
+        (None, None),
+    ):
+        said = follow(kind, node)
+        assert said is not None
+        assert said.startswith("train-1 was killed, by hand or by the system")
 
 
 def test_a_stopped_job_may_be_submitted_again_and_leaves_no_values(

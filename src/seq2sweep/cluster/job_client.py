@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import ray
 import requests
-from ray.job_submission import JobDetails, JobType
+from ray.job_submission import JobDetails, JobErrorType, JobType
 
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals
@@ -201,6 +201,17 @@ def attempt(job: str, name: str | None) -> int:
 def attempt_name(job: str, number: int) -> str:
     """Ray takes no name twice, and appends to the log of one that was deleted: so each its own."""
     return job if number == 1 else f"{job}-{number}"
+
+
+def did_not_start(ended: JobDetails) -> bool:
+    """Whether Ray says that it did not start the program of a job that has ended.
+
+    Ray notes the job's node when it is about to start that. A supervisor that died may have been
+    killed, before as after.
+    """
+    if ended.driver_node_id is None:
+        return ended.error_type not in (None, JobErrorType.JOB_SUPERVISOR_ACTOR_DIED)
+    return bool(ended.error_type == JobErrorType.JOB_ENTRYPOINT_COMMAND_START_ERROR)
 
 
 def _status(error: Exception) -> int | None:

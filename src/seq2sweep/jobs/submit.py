@@ -315,9 +315,8 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     for path, total in wanted.inputs.items():
         results.put(wanted.project, [path], storage, results.of_input(total, path))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
-    description = json.dumps(
-        about | {"job": wanted.job, "inputs": wanted.inputs}, indent=2
-    ).encode()
+    told = about | {"job": wanted.job, "inputs": wanted.inputs}
+    description = json.dumps(told, indent=2).encode()
     storage.write(results.of_job(wanted.job, results.ORDER), description)
     # Those of attempts that ended before they had begun.
     known = {_values(job.metadata): job.status.is_terminal() for job in server.jobs()}
@@ -360,7 +359,7 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
 
     Raises what `run` does for a job that ended otherwise, or is followed no longer.
     """
-    from seq2sweep.cluster.job_client import JobServerAwayError
+    from seq2sweep.cluster.job_client import JobServerAwayError, did_not_start
 
     tail = ""
 
@@ -381,13 +380,14 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
         storage.delete(values)  # it may never have begun
     if ended.status == "SUCCEEDED":
         return None
-    reason = entrypoint.reason(tail or ended.message or "")
-    line = re.sub(r"^seq2sweep \w+: ", "", reason)
+    line = re.sub(r"^seq2sweep \w+: ", "", entrypoint.reason(tail or ended.message or ""))
     if ended.status == "STOPPED" or ended.driver_exit_code == EXIT_INTERRUPTED:
         say(f"{name} was {'stopped' if ended.status == 'STOPPED' else f'interrupted: {line}'}")
         raise KeyboardInterrupt
     if ended.driver_exit_code == EXIT_USER_ERROR:
         raise UserError(line)
+    if did_not_start(ended):  # the log may say only what Ray did before
+        raise OperationalError(f"{name} did not start: {entrypoint.reason(ended.message or tail)}")
     if entrypoint.was_killed(ended.driver_exit_code):
         return f"{name} was killed, by hand or by the system (out of memory?): {line}"
     raise OperationalError(f"{name} failed: {line}; submit again to restart it")
