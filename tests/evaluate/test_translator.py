@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import io
@@ -21,8 +22,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from seq2sweep import config as configuration
+from seq2sweep import console
 from seq2sweep.cli import main
-from seq2sweep.config import Config, EvaluateConfig
+from seq2sweep.config import ClusterConfig, Config, EvaluateConfig
 from seq2sweep.data import utf8
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.data.treebank.trees import parse_tree
@@ -36,6 +38,7 @@ from seq2sweep.evaluate import translator
 from seq2sweep.evaluate.attention import attention_maps, head_numbers
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.parallel import Mapper, serial
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.train.checkpointing import load_weights
 
@@ -288,6 +291,30 @@ def test_ctranslate2_says_what_our_search_says(
     ]
     assert main([*command, "--engine", "ctranslate2", "--tasks"]) == 2
     assert "leave out --engine" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_lines_of_a_ray_that_starts_are_no_translations(
+    folder: Path,
+    tiny_corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @contextlib.contextmanager
+    def slow(cluster: ClusterConfig) -> Iterator[Mapper]:
+        console.say("Ray is still starting after 31s")
+        yield serial
+
+    monkeypatch.setattr("seq2sweep.cluster.tasks.ray_mapper", slow)
+    Path("lines").write_text("alpha beta\nbeta\n", encoding="utf-8")
+    command = ["translate", "lines", "--weights", str(folder)]
+    command += ["--vocabulary", str(tiny_corpus.vocabulary)]
+    assert main(command) == 0
+    alone = capsys.readouterr().out
+    assert main([*command, "--tasks"]) == 0
+    told = capsys.readouterr()
+    assert told.out == alone
+    assert "Ray is still starting" in told.err
 
 
 @pytest.mark.usefixtures("project")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -50,7 +51,11 @@ def _add_evaluate(commands: Commands) -> None:
 def _evaluate(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.check import evaluate_project, overview
 
-    with tqdm(**console.bar("translate", "sentences")) as bar:
+    # Standard output is for figures alone.
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        tqdm(**console.bar("translate", "sentences")) as bar,
+    ):
         found, figures = evaluate_project(
             Path(),
             lambda sentences: setattr(bar, "total", sentences),

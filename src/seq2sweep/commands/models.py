@@ -109,7 +109,8 @@ def _translate(options: argparse.Namespace) -> None:
         if options.tasks:
             from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
 
-            mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
+            with contextlib.redirect_stdout(sys.stderr):  # which is for translations alone
+                mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
         bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
         found = translator.translate_all(lines, n_best, bar.update, engine, mapper)
         for number, translations in enumerate(found, start=1):
