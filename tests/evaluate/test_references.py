@@ -14,10 +14,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import portalocker
 import pytest
 import sacrebleu.dataset.base
+import sacrebleu.utils
 from sacrebleu.dataset import DATASETS
 
 from seq2sweep.cli import main
@@ -218,6 +221,23 @@ def test_no_network_is_one_line_that_says_where_to_put_the_file(
     assert socket.getdefaulttimeout() == seconds
     assert not logger.disabled
     assert caplog.records == []  # outside of pytest they would be lines on standard error
+
+
+def test_a_cache_that_another_process_has_locked_is_one_line(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def impatient(path: str, timeout: float) -> portalocker.Lock:
+        return portalocker.Lock(path, timeout=0.1)
+
+    monkeypatch.setattr(sacrebleu.utils, "portalocker", SimpleNamespace(Lock=impatient))
+    hypothesis(["a"])
+    raw = cache / "wmt14/full/raw"
+    raw.mkdir(parents=True)
+    with portalocker.Lock(raw / "wmt14_full.test-full.tgz.lock"):
+        assert main(["score", "h.txt", "wmt14/full", "--from", "en", "--to", "de"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"cannot lock {raw} ([Errno 11] Resource temporarily unavailable): wait for" in line
+    assert "set SACREBLEU to a folder on a disk" in line
 
 
 def test_a_set_whose_fields_are_in_its_archive(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import portalocker  # sacreBLEU's own
 from sacrebleu.dataset import DATASETS
 
 from seq2sweep.data.reading import read_lines
@@ -126,6 +127,12 @@ def _cached(dataset: Any, pair: str) -> tuple[dict[str, str], list[str]]:
             files = dataset.get_files(pair)
             fields = dict(zip(dataset.fieldnames(pair), files, strict=True))
             return fields, dataset.get_reference_files(pair)
+    except portalocker.LockException as error:
+        raise UserError(
+            f"sacreBLEU cannot lock {dataset._rawdir} ({error.args[-1]}): wait for the process "
+            f"that downloads {dataset.name} there, or set SACREBLEU to a folder on a disk that has "
+            "file locks"
+        ) from None
     except (
         EOFError,
         OSError,
