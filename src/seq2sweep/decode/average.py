@@ -11,21 +11,16 @@ from torch import Tensor
 
 from seq2sweep.config import ModelConfig
 from seq2sweep.decode.beam import best_device
-from seq2sweep.hardware import memory_by
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.train.checkpointing import load_weights
 
 
 def build(config: ModelConfig, weights: dict[str, Tensor], vocabulary_size: int) -> Architecture:
-    """The model of `config` with these weights, ready to decode.
-
-    Raises OperationalError where the GPU has no memory for it.
-    """
+    """The model of `config` with these weights, ready to decode."""
     model = building.build(config, vocabulary_size)
     load_weights(model, weights)
-    with memory_by("free the GPU, or set CUDA_VISIBLE_DEVICES= to use the CPU"):
-        return model.to(best_device()).eval()
+    return model.to(best_device()).eval()
 
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:

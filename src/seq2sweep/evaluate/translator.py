@@ -27,6 +27,7 @@ from seq2sweep.decode.grouping import longest_input
 from seq2sweep.decode.model_folder import read_model_folder, write_model_folder
 from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import UserError
+from seq2sweep.hardware import memory_by
 from seq2sweep.model import building
 from seq2sweep.model.architecture import Architecture
 from seq2sweep.parallel import Mapper, available_cpus, serial
@@ -160,7 +161,8 @@ class Translator:
         kind = building.architecture(model.architecture)
         if (expected := kind.parameter_count(model, len(vocabulary))) != count:
             raise CheckpointError(f"the model has {expected:,} parameters, its weights {count:,}")
-        self.model = build(model, weights, len(vocabulary))
+        with memory_by("free the GPU, or set CUDA_VISIBLE_DEVICES= to use the CPU"):
+            self.model = build(model, weights, len(vocabulary))
 
     @property
     def longest_input(self) -> int:
