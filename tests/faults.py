@@ -959,7 +959,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/config/datasets.py": [("return self.private or self", "return self")],
     },
     "tests/stages/test_scoring.py": {
-        f"{PACKAGE}/reproduce/run_record.py": [("train=train or config.train", "")],
+        f"{PACKAGE}/reproduce/run_record.py": [
+            ("train = train or config.train", "train = config.train")
+        ],
         f"{PACKAGE}/stages/scoring.py": [("if trained != config.model:", "if False:")],
     },
     "tests/pipeline/test_attention_stage.py": {
@@ -1239,7 +1241,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/sweep/test_variants.py": {
         f"{PACKAGE}/sweep/variants.py": [
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
-            ("of_result=True, without=KEEPING", "of_result=True"),
+            ("else (*KEEPING, PASS_SIZE)", "else ()"),
+            ("KEEPING if PASS_SIZE in self.changes else (*KEEPING, PASS_SIZE)", "KEEPING"),
+            ("found.setdefault(_hash(made.config, KEEPING)", "found.setdefault(made.fingerprint"),
             ("renamed.pop(variant.fingerprint[:8], variant.slug)", "variant.slug"),
             ("renamed.pop(variant", "renamed.get(variant"),
         ],

@@ -18,7 +18,7 @@ from seq2sweep.tracking import lineage
 from tests.reproduce.repository import git
 
 TRAINED = {"precision": "float32", "workers": 2, "threads": 1, "device": "CPU", "cpu_features": "x"}
-TRAINED |= {"tokens_per_pass": 1250}
+TRAINED |= {"tokens_per_pass": 300}
 WEIGHTS = [{"step": 4, "sha256": "a" * 64, "file": "x"}, {"step": 8, "sha256": "b" * 64}]
 
 
@@ -79,12 +79,15 @@ def test_all_of_it_is_recorded_and_read(project: Path, tiny_config: Config, tmp_
     assert configuration.load(record.folder / "params.yaml") == tiny_config
 
 
-def test_what_auto_came_to_is_recorded_as_a_number(
-    project: Path, tiny_config: Config, tmp_path: Path
+@pytest.mark.parametrize("asked", ["auto", 70])
+def test_the_size_of_a_pass_that_it_was_trained_with_is_recorded(
+    project: Path, tiny_config: Config, tmp_path: Path, asked: Any
 ) -> None:
-    auto = configuration.with_changes(tiny_config, {"train.tokens_per_pass": "auto"})
-    record = recorded(project, auto, tmp_path / "run")
-    assert configuration.load(record.folder / "params.yaml") == auto.sized(1250)
+    """A trial that was trained before is not trained again for another number."""
+    config = configuration.with_changes(tiny_config, {"train.tokens_per_pass": asked})
+    record = recorded(project, config, tmp_path / "run")
+    trained = configuration.with_changes(config, {"train.tokens_per_pass": 300})
+    assert configuration.load(record.folder / "params.yaml") == trained
 
 
 def test_the_changes_are_those_of_the_beginning(

@@ -93,7 +93,9 @@ def test_a_key_may_vary_alone_and_with_others(base: Config) -> None:
 
 def test_equal_variants_are_trained_once(base: Config) -> None:
     space = {"model.heads": [base.model.heads, 1, 1], "model.dropout": [0.1, 0.1]}
-    assert [v.name for v in accepted(swept(base, space))] == ["base", "heads=1"]
+    space |= {"train.tokens_per_pass": [base.train.tokens_per_pass, 70]}
+    names = ["base", "heads=1", "tokens_per_pass=70"]
+    assert [v.name for v in accepted(swept(base, space))] == names
 
 
 def test_the_base_of_the_sweep_applies_to_all(base: Config) -> None:
@@ -439,14 +441,18 @@ def test_what_is_wrong_is_said_in_one_line(
         ({"train.keep_checkpoints": 9}, True),
         ({"train.keep_every": 300}, True),
         ({"train.checkpoint_every": 300, "train.keep_best": 0}, True),
+        ({"train.tokens_per_pass": 70}, True),
+        ({"train.tokens_per_pass": "auto"}, True),
         ({"train.validate_every": 50}, False),
+        ({"sweep.space": {"train.tokens_per_pass": [100]}}, False),
     ],
 )
-def test_how_checkpoints_are_kept_trains_no_trial_anew(
-    base: Config, changes: dict[str, int], same: bool
+def test_what_changes_no_update_trains_no_trial_anew(
+    base: Config, changes: dict[str, Any], same: bool
 ) -> None:
-    """A trial has one at each validation, and the newest is scored."""
-    config = swept(base, {"model.dropout": [0.3]})
+    """A trial has a checkpoint at each validation, and the newest is scored. The size of a pass
+    counts where it is compared alone."""
+    config = swept(base, {"train.tokens_per_pass": [50]})
     every = {"train.validate_every": 100, "train.checkpoint_every": 100}
     before, after = (
         {variant.fingerprint for variant in accepted(configuration.with_changes(config, each))}

@@ -125,9 +125,12 @@ class Source:
         text = json.dumps({**self.about, "trained": values, "outcome": outcome}, indent=1)
         config = configuration.with_changes(config, NO_ADDRESSES)
         # Not checked with the other sections, which may be later ones: the result is there.
-        config = dataclasses.replace(config, train=train or config.train)
-        # The number that auto came to: another would give other passes, and other last digits.
-        params = configuration.dump(config.sized(values["tokens_per_pass"]))
+        train = train or config.train
+        # The number that auto came to, or that a trial had before it was changed: another would
+        # give other passes, and other last digits.
+        number = values["tokens_per_pass"] or train.tokens_per_pass
+        train = dataclasses.replace(train, tokens_per_pass=number)
+        params = configuration.dump(dataclasses.replace(config, train=train))
         files = {**self.files, PARAMS: params.encode(), RECORD: text.encode()}
         with TemporaryDirectory(prefix="seq2sweep-") as name:
             folder = Path(name) / FOLDER

@@ -23,6 +23,7 @@ MOST_TRAININGS = 2_000
 `sweep.budget: flops` up to a tenth of one more for each model and million sentence pairs."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 LEARNING_RATE = "train.learning_rate_scale"
+PASS_SIZE = "train.tokens_per_pass"
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,14 @@ class Variant:
     @property
     def fingerprint(self) -> str:
         """Hash of all that determines how this variant trains, apart from the data, and from how
-        checkpoints are kept: `with_trials_checkpoints`."""
-        return configuration.fingerprint(
-            self.config, *SWEPT_SECTIONS, of_result=True, without=KEEPING
-        )
+        checkpoints are kept: `with_trials_checkpoints`. Of the size of a pass, which changes no
+        update, only what is compared."""
+        same = KEEPING if PASS_SIZE in self.changes else (*KEEPING, PASS_SIZE)
+        return _hash(self.config, same)
+
+
+def _hash(config: Config, without: Iterable[str]) -> str:
+    return configuration.fingerprint(config, *SWEPT_SECTIONS, of_result=True, without=[*without])
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
     for draft in _drafts(base):
         made = _make(draft, base, budget)
         if isinstance(made, Variant):
-            first = found.setdefault(made.fingerprint, made)
+            # Also where the size of a pass is that of the base once more.
+            first = found.setdefault(_hash(made.config, KEEPING), made)
             if first is made or not made.row:
                 continue
             made = _refuse(draft, base, f"it is the same as {first.name} here")
