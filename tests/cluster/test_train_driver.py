@@ -329,7 +329,8 @@ def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
 ) -> None:
     """The next one has no step left: it says that the run has finished."""
     store = RunStore(tmp_path, retention=Retention.of(config))
-    save(tmp_path / checkpoint_name(STEPS), STEPS)
+    for step in range(20, STEPS + 1, 20):
+        save(tmp_path / checkpoint_name(step), step)
 
     def attempt(*about: Any) -> None:
         if ends:
@@ -343,3 +344,13 @@ def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
     else:
         with pytest.raises(RuntimeError, match="ended without its last checkpoint"):
             train_driver._train(config, tmp_path, store, lambda event: None)
+
+
+def test_what_is_to_be_kept_and_is_gone_is_told_before_a_step_is_trained(
+    config: Config, tmp_path: Path
+) -> None:
+    kept = configuration.with_changes(config, {"train.keep_every": 20})
+    store = RunStore(tmp_path, retention=Retention.of(kept))
+    save(tmp_path / checkpoint_name(40), 40)
+    with pytest.raises(UserError, match=r"step-00000020 is missing, and train\.keep_every"):
+        train_driver.run_training(kept, store, encoded=tmp_path, on_event=pytest.fail)

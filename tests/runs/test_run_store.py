@@ -189,11 +189,36 @@ def test_one_that_was_named_after_the_end(config: Config, folder: Path) -> None:
     assert names(found.checkpoints) == [200, 500, 600, 700, 800, 900]
 
 
-def test_before_the_end_none_is_missed(config: Config, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "missed", "key"),
+    [
+        ({}, None, ""),
+        ({"train.keep_best": 1}, None, ""),
+        ({"train.steps": 2000, "train.keep_every": 800}, None, ""),
+        ({"train.keep_checkpoints": 7, "train.keep_every": 600}, 300, "train.keep_checkpoints"),
+        ({"train.keep_every": 200, "evaluate.checkpoint_steps": [200]}, 200, "train.keep_every"),
+        (
+            {"train.keep_best": 1, "evaluate.checkpoint_steps": [100, 800]},
+            100,
+            "evaluate.checkpoint_steps",
+        ),
+    ],
+)
+def test_before_the_end_only_what_it_would_lack_then_is_missed(
+    config: Config, folder: Path, changes: dict[str, Any], missed: int | None, key: str
+) -> None:
     (folder / JOURNAL_NAME).unlink()
-    shutil.rmtree(folder / checkpoint_name(600))
-    found = store(folder, config).status()
-    assert (found.summary, found.finished, found.step) == ({}, False, 900)
+    shutil.rmtree(folder / checkpoint_name(900))
+    changed = configuration.with_changes(config, changes | {"evaluate.average_checkpoints": 1})
+    resumed = store(folder, changed)
+    found = resumed.status()
+    assert (found.summary, found.finished, found.step) == ({}, False, 800)
+    if missed is None:
+        resumed.check_kept(found)
+    else:
+        said = f"{checkpoint_name(missed)} is missing, and {key} keeps it: .*, change {key}, or"
+        with pytest.raises(UserError, match=said):
+            resumed.check_kept(found)
 
 
 # --- storage that fails ---------------------------------------------------------------------------

@@ -78,8 +78,9 @@ def run_training(
     After a failure the workers restart, cluster.max_failures times without a new checkpoint.
     on_event: gets each entry that the journal receives meanwhile, in order, in this thread.
 
-    Raises UserError when the workers do not fit the cluster or one of them raised it,
-    TrainingError for any other end.
+    Raises UserError when the workers do not fit the cluster or one of them raised it, or when a
+    checkpoint that is to be kept is gone, before a step is trained. TrainingError for any other
+    end.
     """
     with store.driving():
         status = _train(config, encoded.resolve(), store, on_event)
@@ -120,6 +121,8 @@ def _train(
     status = store.status()
     if _is_done(status, until):
         return status
+    if until is None:  # else it would be told after the last step
+        store.check_kept(status)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     offset = store.retried(lambda: journal.end(store.folder / JOURNAL_NAME))
     meanwhile = _Meanwhile(config, cpus, store, offset, on_event, asked)

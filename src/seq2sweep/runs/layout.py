@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -147,6 +147,13 @@ class Retention:
         often, last = self.settings.checkpoint_every, self.settings.steps
         known = losses or {}
         return self.kept({step: known.get(step) for step in [*range(often, last + 1, often), last]})
+
+    def kept_by(self, step: int) -> str:
+        """The key of params.yaml by which a checkpoint of `always` is kept, whatever its loss."""
+        if step not in replace(self, named=()).always():
+            return "evaluate.checkpoint_steps"
+        every = self.settings.keep_every
+        return f"train.{'keep_every' if every and step % every == 0 else 'keep_checkpoints'}"
 
     def most(self) -> int:
         """How many checkpoints a run keeps at once, at most, whatever its losses.

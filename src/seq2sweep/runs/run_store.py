@@ -152,20 +152,36 @@ class RunStore:
         return RunStatus(checkpoints, summary, self.retention.settings.steps)
 
     def check_kept(self, status: RunStatus) -> None:
-        """Raise UserError where a finished run lacks a checkpoint that its settings keep."""
-        if missing := self._missing(status):
-            name = layout.checkpoint_name(min(missing))
+        """Raise UserError where a finished run lacks a checkpoint that its settings keep, or one
+        that has not finished would end without it."""
+        if not (missing := self._missing(status)):
+            return
+        name = layout.checkpoint_name(min(missing))
+        again = f"on{self.also}, and run `dvc repro` to train these steps again"
+        if status.finished:
             raise UserError(
                 f"{self.location}/{name} is missing, and the run has finished: restore it, or "
-                f"remove the checkpoints from {name} on{self.also}, and run `dvc repro` to train "
-                "these steps again"
+                f"remove the checkpoints from {name} {again}"
             )
+        assert self.retention is not None
+        key = self.retention.kept_by(min(missing))
+        raise UserError(
+            f"{self.location}/{name} is missing, and {key} keeps it: restore it, change {key}, or "
+            f"remove the checkpoints from {name} {again}"
+        )
 
     def _missing(self, status: RunStatus) -> set[int]:
-        """Steps of the checkpoints that are kept and are not among these, which are here."""
+        """Steps of the checkpoints that are kept and are not among these, which are here.
+
+        Of a run that has not finished, of those up to where it stands that it keeps whatever its
+        losses will be.
+        """
         assert self.retention is not None, "only of a run that is trained"
-        losses = self.retention.losses(self.folder, status.checkpoints, layout.valid_loss)
-        return self.retention.always(losses) - status.regular_steps()
+        losses = None
+        if status.finished:
+            losses = self.retention.losses(self.folder, status.checkpoints, layout.valid_loss)
+        kept = {step for step in self.retention.always(losses) if step <= status.step}
+        return kept - status.regular_steps()
 
     def step(self) -> int:
         """The step after which training would resume."""
