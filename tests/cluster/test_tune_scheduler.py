@@ -11,12 +11,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ray.exceptions import RuntimeEnvSetupError
+from ray.exceptions import RayTaskError, RuntimeEnvSetupError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
+from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of
 from seq2sweep.cluster.tune_trial import NO_PLACE
+from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
@@ -331,3 +333,21 @@ def test_a_full_disk_asks_all_trials_to_save_and_ends_none(
         assert hooks.disk_full is None
         assert ("(retry 0 of 3: sweep.max_failures)" in said) is tried_again
         assert record.end.called is not tried_again
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (RayTaskError("train", "traces", UserError("the run diverged")), False),
+        (RayTaskError("train", "traces", MemoryError()), True),
+    ],
+)
+def test_what_would_come_again_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, error: RayTaskError, again: bool
+) -> None:
+    monkeypatch.setattr(Trial, "local_path", None)  # where it writes of errors
+    trial, errors = Trial("trial", stub=True, max_failures=1), dict[str, Exception]()
+    with ray_internals.trials_fail_alone(errors, pytest.fail):
+        trial.handle_error(error)
+    assert errors == {trial.trial_id: error}
+    assert trial.should_recover() == again

@@ -28,7 +28,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from seq2sweep.cluster import failures
-from seq2sweep.errors import NO_ROOM
+from seq2sweep.errors import NO_ROOM, UserError
 
 CHANGES_NO_RESULT = "how Ray is started, watched and ended"
 
@@ -352,7 +352,8 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
 
     A process that Ray's memory monitor killed is the death of a trial, to be tried again: Ray says
     OutOfMemoryError then, where Tune knows RayActorError and RayTaskError only, and ends the whole
-    sweep. So it does where a full disk does not take a file of its own; `told` hears of it.
+    sweep. So it does where a full disk does not take a file of its own; `told` hears of it. What
+    the user must mend, as that a training diverges, is not tried again: it would come again.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution.tune_controller import TuneController
@@ -379,6 +380,8 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
         if error is not None:
             errors[trial.trial_id] = error
         handle_error(trial, error)
+        if error is not None and isinstance(failures.raised(error), UserError):
+            trial.run_metadata.num_failures = trial.max_failures + 1
 
     handle_error = telling(Trial.handle_error)
     with (
