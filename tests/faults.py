@@ -414,7 +414,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/cluster/test_session.py": {
         f"{PACKAGE}/cluster/session.py": [
-            ("                wait_until(is_asked, last_words)\n", ""),
+            ("                wait_until(is_asked, last_words, try_tick)\n", ""),
+            (
+                "wait_until(lambda: False, last_words, try_tick)",
+                "wait_until(lambda: False, last_words)",
+            ),
             (" | own_code()", ""),
         ],
         f"{PACKAGE}/cluster/local_cluster.py": [("        runtime_env=own_code(),\n", "")],

@@ -139,22 +139,38 @@ def test_waiting_raises_what_the_work_raises() -> None:
         while_waiting(lambda: 1 // 0, lambda: None)
 
 
+@pytest.mark.parametrize(
+    "ends", [KeyboardInterrupt(), OSError("no bucket"), OperationalError("no bucket")]
+)
 @pytest.mark.parametrize("heard", [True, False])
-def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(heard: bool) -> None:
+def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(
+    heard: bool, ends: BaseException
+) -> None:
     interrupted, done = threading.Event(), threading.Event()
     ticks: list[bool] = []
 
     def tick() -> None:
         if not interrupted.is_set():
             interrupted.set()
-            raise KeyboardInterrupt
+            raise ends
         ticks.append(done.is_set())
+        if len(ticks) == 1:
+            raise OSError("still no bucket")
         done.set()
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(ends)) as raised:
         while_waiting(lambda: done.wait(60), tick, can_hear=lambda: heard, every=0.05)
+    assert raised.value is ends
     assert done.is_set() == heard
     assert bool(ticks) == heard
+    done.set()
+
+
+def test_nobody_is_asked_when_ray_has_died() -> None:
+    died, ask, done = session.RayDiedError("Ray's raylet ended"), Mock(), threading.Event()
+    with pytest.raises(session.RayDiedError):
+        while_waiting(done.wait, Mock(side_effect=died), ask, lambda: True, every=0.05)
+    ask.assert_not_called()
     done.set()
 
 

@@ -285,16 +285,24 @@ def while_waiting(
 
     ask: asks the work to end by itself, in a thread as well; False when the storage fails, and then
     it is called again and again. can_hear: whether there is somebody to ask. Then a
-    KeyboardInterrupt goes on its way when the work has ended, `last_words` seconds after it was
-    asked, as many after it could not be, or with the next KeyboardInterrupt.
+    KeyboardInterrupt, or an OSError or OperationalError of `tick`, goes on its way when the work
+    has ended, `last_words` seconds after it was asked, as many after it could not be, or with the
+    next KeyboardInterrupt.
     """
     outcome = in_thread(work, "ray-call")
 
-    def wait_until(done: Callable[[], bool], seconds: float = math.inf) -> None:
+    def wait_until(
+        done: Callable[[], bool], seconds: float = math.inf, tick: Callable[[], None] = tick
+    ) -> None:
         give_up = time.monotonic() + seconds
         while not outcome.done() and not done() and time.monotonic() < give_up:
             wait([outcome], timeout=every)
             require_alive()
+            tick()
+
+    def try_tick() -> None:
+        # What ends the work is known: another error would only cut its last words.
+        with contextlib.suppress(OSError, OperationalError):
             tick()
 
     asking: Future[bool] | None = None
@@ -311,14 +319,16 @@ def while_waiting(
 
     try:
         wait_until(lambda: False)
-    except KeyboardInterrupt:
+    except RayDiedError:  # nobody hears any more
+        raise
+    except (KeyboardInterrupt, OSError, OperationalError):
         is_asked()
         if can_hear():
             interrupts.listen()
             try:
-                wait_until(is_asked, last_words)
+                wait_until(is_asked, last_words, try_tick)
                 if asked:
-                    wait_until(lambda: False, last_words)
+                    wait_until(lambda: False, last_words, try_tick)
             finally:
                 interrupts.ignore()
                 if not asked and not outcome.done():
