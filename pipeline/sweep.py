@@ -219,8 +219,7 @@ def record_best(
     """
     variant, data = result.variant, result.variant.config.data
     score = SCORES[data.score]
-    checkpoint = result.fetch()
-    with TemporaryDirectory() as name:
+    with result.fetched() as checkpoint, TemporaryDirectory() as name:
         folder, package = Path(name) / "weights", Path(name) / "model"
         weights = folder / files.CHECKPOINTS / f"{checkpoint.name}.safetensors"
         weights.parent.mkdir(parents=True)

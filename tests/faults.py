@@ -454,6 +454,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/cluster/tune_trial.py": [
             ("        store.clear()\n", ""),
+            ("store.clear(kept_only=True)", "store.clear()"),
             (
                 "Watchdog(START_SECONDS + store.start_seconds, hang_log)",
                 "Watchdog(config.cluster.hang_seconds, hang_log)",

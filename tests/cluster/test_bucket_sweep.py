@@ -65,7 +65,8 @@ def test_it_is_the_sweep_of_a_folder(
         if other.checkpoint is not None:
             assert one.translations.read_text() == other.translations.read_text()
             weights = other.checkpoint / "model.safetensors"
-            assert (one.fetch() / "model.safetensors").read_bytes() == weights.read_bytes()
+            with one.fetched() as checkpoint:
+                assert (checkpoint / "model.safetensors").read_bytes() == weights.read_bytes()
     assert found[2].status == "failed"
     assert found[2].cause == wanted[2].cause
 

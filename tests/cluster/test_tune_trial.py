@@ -30,6 +30,7 @@ from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
 from seq2sweep.sweep.variants import variants
+from tests.cluster.checkpoints import save
 from tests.cluster.scoring import score
 from tests.conftest import Corpus
 from tests.runs.test_pass_size import room_for
@@ -318,6 +319,25 @@ def test_a_trial_that_tune_stops_or_pauses_leaves_no_checkpoint_on_its_node(
     assert newest is not None
     assert newest.name == "step-00000004"
     assert checkpoints(store.folder) == []
+
+
+def test_a_trial_that_fails_leaves_only_what_is_nowhere_else_on_its_node(
+    in_bucket: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = worker_store(in_bucket["location"], "1")
+
+    def fail(result: dict[str, Any]) -> None:
+        assert [path.name for path in checkpoints(store.folder)] == ["step-00000004"]
+        save(store.folder / "step-00000008", 8)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(tune_trial.tune, "report", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        tune_trial.run_trial({"index": 0}, [in_bucket])
+    assert [path.name for path in checkpoints(store.folder)] == ["step-00000008"]
+    newest = store.newest_checkpoint()
+    assert newest is not None
+    assert newest.name == "step-00000004"
 
 
 def test_scoring_leaves_no_checkpoint_on_its_node(

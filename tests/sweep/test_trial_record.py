@@ -15,8 +15,9 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.runs.journal import Journal
-from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoints, interrupted_name
 from seq2sweep.runs.run_store import Ending, RunStore
+from seq2sweep.runs.stores import driver_store
 from seq2sweep.sweep.trial_record import (
     NODES_NAME,
     TRANSLATIONS_NAME,
@@ -72,6 +73,23 @@ def test_in_a_bucket_the_newest_is_looked_for_each_time(
     record = TrialRecord.open(variant, store, "none", "", False)
     assert record.checkpoint() == found.pop()
     assert record.checkpoint() == found[0]
+
+
+def test_a_checkpoint_from_a_bucket_is_here_for_as_long_as_it_is_needed(
+    tiny_config: Config, tmp_path: Path, bucket: str
+) -> None:
+    [variant, *_], _ = variants(tiny_config)
+    store = driver_store(bucket, tmp_path / "sweep").child("trial")
+    store.attempt = "1"
+    with store.writing():
+        store.keep(save(store.folder / "step-00000004", 4))
+        store.finish()
+    record = TrialRecord.open(variant, store, "none", "", False)
+    record.end("finished", None, lambda *of: None, 1.0)
+    with record.result().fetched() as checkpoint:
+        checkpointing.verify(checkpoint)
+    assert checkpoints(store.folder) == []
+    assert record.checkpoint() == checkpoint
 
 
 def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Path) -> None:

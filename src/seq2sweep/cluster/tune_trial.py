@@ -73,6 +73,7 @@ def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
         with contextlib.suppress(OSError, UserError):
             content = json.dumps(_failure(error, store), indent=2)
             with_retries(lambda: store.write(FAILURE_NAME, content))
+        store.clear(kept_only=True)  # it may never be tried again, or elsewhere
         raise
     finally:
         store.end_attempt()

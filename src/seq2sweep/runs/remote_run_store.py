@@ -267,15 +267,15 @@ class RemoteRunStore(RunStore):
                 raise OperationalError(
                     f"{damage}: run `dvc repro` again to train its last steps again"
                 ) from None
-        self.clear(name)
+        self.clear(but=name)
         return path
 
-    def clear(self, but: str = "") -> None:
+    def clear(self, *, kept_only: bool = False, but: str = "") -> None:
         # Nobody writes here where the first worker is on another node. What cannot be removed takes
         # room, and is no reason to fail.
-        with contextlib.suppress(OSError), only_writer(self.folder, wait=False):
+        with contextlib.suppress(OSError, UserError), only_writer(self.folder, wait=False):
             for path in layout.checkpoints(self.folder):
-                if path.name != but:
+                if path.name != but and (not kept_only or self._has_uploaded(path)):
                     shutil.rmtree(path)
 
     def keep(self, checkpoint: Path) -> None:

@@ -273,8 +273,11 @@ class RunStore:
         """The checkpoint of this name, in this node's folder."""
         return self.folder / name
 
-    def clear(self) -> None:
-        """This node needs its copies of the checkpoints no more. Safe to repeat."""
+    def clear(self, *, kept_only: bool = False) -> None:
+        """This node needs its copies of the checkpoints no more. Safe to repeat.
+
+        kept_only: what is nowhere else stays.
+        """
 
     def keep(self, checkpoint: Path) -> None:
         """A checkpoint was written: have it outlast this node. Safe to repeat."""

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,13 @@ class TrialResult:
         """Whether there is a score on the validation set."""
         return self.variant.config.data.score in self.metrics
 
-    def fetch(self) -> Path:
-        """Its checkpoint, on this machine."""
+    @contextlib.contextmanager
+    def fetched(self) -> Iterator[Path]:
+        """Its checkpoint, on this machine; a copy of one in a bucket goes when the block ends."""
         assert self.checkpoint is not None
         name = self.checkpoint.name
-        return self.store.retried(lambda: self.store.fetch(name))
+        yield self.store.retried(lambda: self.store.fetch(name))
+        self.store.clear()
 
 
 @dataclass
@@ -263,7 +265,7 @@ class TrialRecord:
         return "finished" if finished and self._has_last_checkpoint() else "stopped early"
 
     def checkpoint(self) -> Path | None:
-        """The newest whole one, perhaps not in the folder: `TrialResult.fetch`."""
+        """The newest whole one, perhaps not in the folder: `TrialResult.fetched`."""
         files = with_retries(lambda: sorted(self.folder.glob("step-*/*")))
         stamps = [(str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files]
         key = (self.store.location, tuple(stamps))
