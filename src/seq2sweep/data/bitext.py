@@ -6,7 +6,8 @@ uint32 for more than 65535 pieces, or symbols); `{split}.{side}.lengths`, int32 
 `{split}.{side}.offsets`, int64 [sentences + 1]: sentence i is tokens[offsets[i]:offsets[i + 1]].
 Every sentence ends with EOS, so none is empty.
 
-A split knows nothing of the others: another test set leaves the training data what it is.
+A split knows nothing of the others: another test set leaves the training data what it is, unless a
+training pair has one of its sentences, or one of the old set's: `prepare` drops those.
 """
 
 from __future__ import annotations

@@ -167,8 +167,9 @@ def _code(record: StoredRecord) -> tuple[Any, ...]:
 
 
 def _data(record: StoredRecord) -> list[str | None]:
-    """The sums of what the stage evaluate reads besides weights: a new test set trains nothing, so
-    an evaluation may have one that its training had not. Raises UserError."""
+    """The sums of what the stage evaluate reads besides weights: a new test set trains nothing
+    unless it changes which training pairs `prepare` drops, so an evaluation may have one that its
+    training had not. Raises UserError."""
     sums = dvc_stages.sums(record.folder)
     return [sums.get(path.as_posix()) for path in (CLEAN, VOCABULARY, ENCODED)]
 
