@@ -25,6 +25,7 @@ from seq2sweep.runs.layout import (
     checkpoint_name,
     checkpoints,
     interrupted_name,
+    prune,
     resume_point,
 )
 from seq2sweep.runs.warm_start import Identity, Origin, begin, begin_sweep, run_name
@@ -96,6 +97,15 @@ def project(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Project
 def told(folder: Path) -> list[dict[str, Any]]:
     entries = list(journal.entries(folder / JOURNAL_NAME))
     return [{key: value for key, value in e.items() if key not in TIMES} for e in entries]
+
+
+def with_losses(folder: Path, losses: dict[int, float]) -> None:
+    """Give each step that was validated another loss."""
+    entries = list(journal.entries(folder / JOURNAL_NAME))
+    for entry in entries:
+        if entry["kind"] == "validated":
+            entry["valid_loss"] = losses[entry["step"]]
+    (folder / JOURNAL_NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
 def same_end(one: Path, other: Path) -> bool:
@@ -358,11 +368,7 @@ def test_one_of_lowest_loss_that_is_gone_is_trained_again(
 ) -> None:
     """Else the longer run would end without it."""
     short = project.run({"train.steps": 12, "train.keep_best": 1})
-    entries = list(journal.entries(short / JOURNAL_NAME))
-    for entry in entries:
-        if entry["kind"] == "validated":
-            entry["valid_loss"] = abs(entry["step"] - 8.0)
-    (short / JOURNAL_NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    with_losses(short, {4: 2.0, 8: 1.0, 12: 2.0})
     shutil.rmtree(short / checkpoint_name(lost))
     project.run({"train.steps": 16, "train.keep_best": 1})
     assert project.computed == computed
@@ -397,15 +403,19 @@ def test_a_storage_that_fails_for_a_moment_does_not_begin_the_run_anew(
     assert project.computed == 4
 
 
-def test_an_end_between_checkpoints_may_have_displaced_the_best(project: Project) -> None:
-    """A run that was stopped before its end has not."""
-    project.run({"train.steps": 11, "train.keep_best": 1})
-    project.run({"train.steps": 16, "train.keep_best": 1})
-    assert project.computed == 16
-    other = {"train.seed": 2, "train.keep_best": 1}
-    project.run({**other, "train.steps": 11}, until=10)
-    project.run({**other, "train.steps": 16})
-    assert "resumes after step 10 of" in str(project.said)
+@pytest.mark.parametrize(("lowest", "computed"), [(4, 16), (8, 8)])
+def test_an_end_between_checkpoints_may_have_displaced_the_best(
+    project: Project, lowest: int, computed: int
+) -> None:
+    """The longer run has not that end, and begins before what is gone for it."""
+    changes = {"train.keep_best": 1, "train.keep_checkpoints": 2}
+    short = project.run({"train.steps": 11} | changes)
+    with_losses(short, {lowest: 1.0, 12 - lowest: 2.0, 11: 0.0})
+    config = configuration.with_changes(project.config, {"train.steps": 11} | changes)
+    prune(short, Retention.of(config), checkpoints(short)[-1])
+    assert [path.name for path in checkpoints(short)] == [checkpoint_name(s) for s in (8, 11)]
+    project.run({"train.steps": 16} | changes)
+    assert project.computed == computed
 
 
 def test_a_step_that_is_named_must_be_there(project: Project) -> None:

@@ -150,7 +150,11 @@ class _ExistingRun:
         return [path for path in usable if checkpoint_step(path) < missing]
 
     def _best(self, identity: Identity) -> list[int]:
-        """Steps of its checkpoints of lowest loss, whether they are there or not."""
+        """Steps of its checkpoints of lowest loss, whether they are there or not.
+
+        Its last, between two others' steps, is none that a longer run has, but may have displaced
+        one that is.
+        """
         every = identity["train.checkpoint_every"]
         losses = {
             entry["step"]: entry.get("valid_loss")
@@ -160,16 +164,10 @@ class _ExistingRun:
         return best(losses, identity["train.keep_best"])
 
     def _has_kept_the_best(self, identity: Identity) -> bool:
-        """Which are the best can only be told from those that were kept.
-
-        A last one between two others' steps, which a longer run does not have, may have displaced
-        one of the best.
-        """
+        """Which are the best can only be told from those that were kept."""
         own, grid = self.origin.identity, ("train.checkpoint_every", "train.keep_best")
-        last = own["train.steps"]
-        on_grid = last % own["train.checkpoint_every"] == 0 or self.reached() < last
         alike = all(own.get(key) == identity[key] for key in grid)
-        return (alike and on_grid) or not identity["train.keep_best"]
+        return alike or not identity["train.keep_best"]
 
 
 def begin_sweep(folder: Path, origin: Origin) -> str | None:
