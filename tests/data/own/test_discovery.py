@@ -99,9 +99,6 @@ def test_what_is_of_no_split_is_said() -> None:
 def test_two_answers_are_one_too_many() -> None:
     where = folder("dev.en", "dev.de", "train.en", "train.de", "valid.en", "valid.de")
     refused("dev and valid are both valid by their names", where, None, EN_DE)
-    pairs = "train.en", "train.de", "test_2016.en", "test_2016.de", "test_2017.en", "test_2017.de"
-    where = folder(*pairs, at="tests")
-    refused("or name two files; a further test set is scored with", where, None, EN_DE)
     where = folder("train.en", "train.en.gz", "train.de", at="both")
     refused("both has train.en and train.en.gz: remove one", where, None, EN_DE)
     where = folder("a.en", "a.de", "b.en", "b.de", at="neither")

@@ -161,13 +161,9 @@ def _by_split(stems: Iterable[str]) -> tuple[dict[str, str], tuple[str, ...]]:
         if split is None:
             others.append(stem)
         elif split in found:
-            further = (
-                "; a further test set is scored with `seq2sweep translate FILE > OUT` and "
-                "`seq2sweep score OUT REFERENCE --to LANGUAGE`"
-            )
             raise UserError(
                 f"{found[split]} and {stem} are both {split} by their names: leave one of them "
-                f"there, or name two files{further * (split == 'test')}"
+                "there, or name two files"
             )
         else:
             found[split] = stem
