@@ -483,9 +483,9 @@ def test_lack_of_memory_is_one_line(
     Path("lines").write_text("alpha\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"alpha\n")))
     trained = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
-    full = "free the GPU, or set CUDA_VISIBLE_DEVICES= to use the CPU"
+    monkeypatch.setattr(translator, "best_device", lambda: torch.device("cuda"))
     for module, name, command, mend in (
-        (Transformer, "to", ["translate", "lines"], full),
+        (Transformer, "to", ["translate", "lines"], "free the GPU, or set CUDA_VISIBLE_DEVICES= "),
         (streaming, "_final", ["translate", "--interactive"], "type a shorter line, or lower"),
         (forced, "_log_probabilities", ["score-pairs", "lines", "lines"], "lower evaluate.tokens"),
         (attention_maps, "maps", ["attend", "alpha"], "give shorter sentences"),

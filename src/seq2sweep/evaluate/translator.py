@@ -20,7 +20,7 @@ from seq2sweep.data.treebank.linearisation import rebuild
 from seq2sweep.data.treebank.trees import sentence_words, words_of
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
-from seq2sweep.decode.beam import Engine, OurSearch, Translation, translate
+from seq2sweep.decode.beam import Engine, OurSearch, Translation, best_device, translate
 from seq2sweep.decode.ensemble import Ensemble
 from seq2sweep.decode.exported_weights import choose, read_receipt, trained_by
 from seq2sweep.decode.grouping import longest_input
@@ -161,7 +161,8 @@ class Translator:
         kind = building.architecture(model.architecture)
         if (expected := kind.parameter_count(model, len(vocabulary))) != count:
             raise CheckpointError(f"the model has {expected:,} parameters, its weights {count:,}")
-        with memory_by("free the GPU, or set CUDA_VISIBLE_DEVICES= to use the CPU"):
+        gpu = "free the GPU, or set CUDA_VISIBLE_DEVICES= to use the CPU"
+        with memory_by(gpu if best_device().type == "cuda" else "free some"):
             self.model = build(model, weights, len(vocabulary))
 
     @property
