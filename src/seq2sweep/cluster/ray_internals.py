@@ -302,10 +302,9 @@ def tell_controller(
 def _elastic(config: Any, room: Callable[[], int]) -> Any:
     """Ray's policy for workers whose number may change, but for two things.
 
-    It starts as many as `room()`, asked in the controller, says. Ray counts what its coordinator
-    has set aside for this training of all that nodes have, free or not: nothing while older
-    requests want it, even a dead driver's. And to start more it ends none that train, with all
-    steps since their last checkpoint: the driver has them save first.
+    It starts as many as `room()`, asked in the controller, says. Ray counts what it has set aside
+    for this training, free or not: nothing while older requests want all, even a dead driver's. And
+    to start more it ends none that train, with all steps since a checkpoint: they save first.
     """
     from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
 
