@@ -198,6 +198,14 @@ def test_fewer_steps_take_what_is_left_of_them(project: Project) -> None:
     assert [entry["step"] for entry in told(shorter) if entry["kind"] == "finished"] == [10]
 
 
+def test_what_fewer_steps_never_reach_displaced_one_of_their_best(project: Project) -> None:
+    long = project.run({"train.steps": 16, "train.keep_best": 1})
+    with_losses(long, {4: 1.0, 8: 2.0, 12: 2.0, 16: 0.0})
+    shutil.rmtree(long / checkpoint_name(4))
+    project.run({"train.steps": 12, "train.keep_best": 1})
+    assert project.computed == 12
+
+
 def test_from_an_interruption_between_checkpoints(project: Project, tmp_path: Path) -> None:
     stopped = project.run({"train.steps": 12}, until=7)
     assert resume_point(stopped) == stopped / interrupted_name(7)

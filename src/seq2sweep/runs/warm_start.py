@@ -150,16 +150,13 @@ class _ExistingRun:
         return [path for path in usable if checkpoint_step(path) < missing]
 
     def _best(self, identity: Identity) -> list[int]:
-        """Steps of its checkpoints of lowest loss, whether they are there or not.
-
-        Its last, between two others' steps, is none that a longer run has, but may have displaced
-        one that is.
-        """
-        every = identity["train.checkpoint_every"]
+        """Those of the other run's steps that had the lowest loss here, whether they are there or
+        not: a step that the other one never has may have displaced one of them."""
+        every, end = identity["train.checkpoint_every"], identity["train.steps"]
         losses = {
             entry["step"]: entry.get("valid_loss")
             for entry in self.entries()
-            if entry["kind"] == "validated" and entry["step"] % every == 0
+            if entry["kind"] == "validated" and entry["step"] % every == 0 and entry["step"] <= end
         }
         return best(losses, identity["train.keep_best"])
 
