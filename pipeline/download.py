@@ -34,6 +34,7 @@ def work(config: configuration.Config) -> None:
     sources.check_links(Path(config.data.folder))
     if stage.self_trains(config):
         unlabelled.check(config)  # not when two parsers have been trained
+    _check_alignments(config)
     fetched = None
     if config.data.registered:
         # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.
@@ -55,6 +56,16 @@ def work(config: configuration.Config) -> None:
         for split, entries in provenance["splits"].items()
     )
     console.say(f"{_what(config)}: {pairs}")
+
+
+def _check_alignments(config: configuration.Config) -> None:
+    """Raise UserError where the stage attention would, after a training."""
+    file = config.attention.alignments
+    if file is None or not config.attention.sentences:
+        return
+    sources.check_inside("attention.alignments", [file])
+    if not (path := Path(config.data.folder) / file).exists():
+        raise UserError(f"{path} is missing: check data.folder and attention.alignments")
 
 
 def _what(config: configuration.Config) -> str:

@@ -242,6 +242,19 @@ def test_stages_find_what_they_need_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists() or list((tmp_path / "data").iterdir()) == []
 
 
+def test_alignments_that_are_not_there_are_told_before_a_training(tmp_path: Path) -> None:
+    settings = SMALL | {"data.folder": "own", "attention.alignments": "gold.align"}
+    set_params(tmp_path, settings)
+    missing = "own/gold.align is missing: check data.folder and attention.alignments"
+    assert missing in refuse("download", tmp_path)
+    set_params(tmp_path, settings | {"attention.alignments": "../gold.align"})
+    assert "which is outside" in refuse("download", tmp_path)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/gold.align").touch()
+    set_params(tmp_path, settings)
+    succeed("download", tmp_path)
+
+
 # --- a dataset of one's own --------------------------------------------------------------------
 
 
