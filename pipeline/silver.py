@@ -162,9 +162,11 @@ def _chunk(
 
 def _parts_folder(parsers: list[Translator]) -> Path:
     """Where chunks are kept: another one for other weights, another search or other code."""
+    search = asdict(parsers[0].config)
+    del search["tokens_per_batch"]  # it only says which sentences are parsed at once
     made_from = {
         "weights": [parser.weights for parser in parsers],
-        "search": asdict(parsers[0].config),
+        "search": search,
         "code": stage.code_of("seq2sweep.evaluate.translator"),
     }
     text = json.dumps(made_from, sort_keys=True)

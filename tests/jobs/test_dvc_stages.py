@@ -114,6 +114,7 @@ def test_of_what_dvc_says_the_reason_is_told(said: str, why: str) -> None:
     ("key", "value", "again"),
     [
         ("evaluate.beam", 7, False),  # it has a beam of its own
+        ("evaluate.tokens_per_batch", 7, False),
         ("self_training.beam", 7, True),
         ("evaluate.alpha", 0.9, True),
         ("evaluate.precision", "bf16", True),  # which params.yaml may leave out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import runpy
 import shutil
@@ -222,6 +223,10 @@ def test_what_was_parsed_before_a_kill_is_not_parsed_again(
     assert json.loads((project_files.METRICS / "silver.json").read_text())["agreed"] == 50
     places = [silver._parts_folder([Double(name, set(), [])]) for name in ("0", "1", "0")]
     assert places[0] == places[2] != places[1]  # of other weights nothing is taken
+    for changes, same in (({"tokens_per_batch": 7}, True), ({"alpha": 0.9}, False)):
+        parser = Double("0", set(), [])
+        parser.config = dataclasses.replace(parser.config, **changes)
+        assert (silver._parts_folder([parser]) == places[0]) is same
 
 
 def test_what_was_parsed_is_kept_until_the_stage_student_starts(

@@ -185,6 +185,7 @@ class TrialRecord:
     def save(self) -> None:
         """Write result.json."""
         scored = self.checkpoint() if self.scores else None
+        tried = bool(self.scores or self.cause)
         content = {
             "fingerprint": self.variant.fingerprint,
             "status": self.status,
@@ -194,7 +195,7 @@ class TrialRecord:
             "scores": self.scores,
             "scored_step": None if scored is None else checkpoint_step(scored),
             "translations_sha256": self.translated,
-            "scored_as": self.scored_as() if self.scores or self.cause else None,
+            "scored_as": self._scored_as(bool(self.scores)) if tried else None,
             "made_by": self.made_by,
         }
         with_retries(lambda: self.store.write(RESULT_NAME, json.dumps(content, indent=2) + "\n"))
@@ -220,8 +221,9 @@ class TrialRecord:
 
     def _scored_before(self) -> dict[str, Any]:
         """result.json, if what it says of scores was found in the same way; else empty."""
-        same = self.earlier and self.earlier["scored_as"] == self.scored_as()
-        return self.earlier if self.earlier and same else {}
+        before = self.earlier or {}
+        same = before.get("scored_as") == self._scored_as(bool(before.get("scores")))
+        return before if same else {}
 
     def keep_scores(self, figures: dict[str, Any]) -> None:
         """Write what `score` gave: translations first, since result.json says they are there."""
@@ -231,9 +233,11 @@ class TrialRecord:
         with_retries(lambda: self.store.write(TRANSLATIONS_NAME, lines))
         self.save()
 
-    def scored_as(self) -> str:
-        """What the scores depend on besides the variant."""
-        values = configuration.fingerprint(self.variant.config, "evaluate", "data")
+    def _scored_as(self, has_scores: bool) -> str:
+        """What its scores, or that it has none, depend on besides the variant."""
+        # How many sentences are translated at once changes no score, but may be why there is none.
+        same = ["evaluate.tokens_per_batch"] if has_scores else []
+        values = configuration.fingerprint(self.variant.config, "evaluate", "data", without=same)
         return f"{self.scorer}-{values}"
 
     def figures(self) -> dict[str, Any]:
