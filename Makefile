@@ -66,4 +66,5 @@ format: install ## let ruff mend what it can
 
 clean: ## remove what stages made; DVC's cache and the MLflow store stay, which first gets what it lacks
 	@test ! -d runs/tracking || $(BIN)/seq2sweep sync
-	rm -rf data models metrics reports runs
+	rm -rf data/raw data/clean data/vocabulary data/encoded models/train models/teacher models/silver models/student
+	rm -rf data/.*.partial models/.*.partial models/.silver.parsed metrics reports runs

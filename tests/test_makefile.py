@@ -66,3 +66,14 @@ def test_an_environment_whose_python_has_gone_is_told(project: Path, installed: 
     refused = install(project)
     assert refused.returncode == 2
     assert refused.stdout.strip().endswith(REMEDY)
+
+
+def test_clean_leaves_texts_and_models_of_the_users_own(tmp_path: Path) -> None:
+    made = ["data/raw", "data/.clean.partial", "models/train", "models/.silver.parsed", "runs"]
+    own = ["data/mine", "models/exported", "corpora"]
+    for name in (*made, *own):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    command = ["make", "--file", str(ROOT / "Makefile"), "clean"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert [name for name in (*made, *own) if (tmp_path / name).exists()] == own
