@@ -148,7 +148,7 @@ def test_a_training_is_made_again_with_its_evaluation(
     assert (values.train.seed, values.evaluate.beam) == (5, 7)
     assert values.model == tiny_config.model
     assert values.cluster.max_failures == 9
-    assert values.download.folder == "here"
+    assert values.download.folder == str(tmp_path.resolve() / "here")
     assert values.tracking.uri == "sqlite:///mlflow.db"
 
 
@@ -310,6 +310,7 @@ def test_fewer_workers_than_a_training_could_start_with(
     [
         ("/shared/runs/", f"/shared/runs/reproduce-{TRAINING[:12]}-"),
         ("s3://bucket/x", f"s3://bucket/x/reproduce-{TRAINING[:12]}-"),
+        ("../runs", f"{{beside}}/runs/reproduce-{TRAINING[:12]}-"),
     ],
 )
 def test_no_finished_run_is_found_in_the_storage(
@@ -326,6 +327,7 @@ def test_no_finished_run_is_found_in_the_storage(
     # libraries or workers may have trained it. A worktree that is still there keeps its own.
     (first, key), (second, same_key) = found
     assert first != second
+    expected = expected.format(beside=tmp_path.resolve().parent)
     assert all(name.startswith(expected) for name in (first, second))
     assert key == same_key
 

@@ -94,7 +94,7 @@ def reproduce(
         if store.uri != f"sqlite:///{project.resolve() / STORE}" and not trusted:
             _require_no_changes(record)
             _require_own_commit(project, record)
-        params = functools.partial(_params, record, other, config, settings)
+        params = functools.partial(_params, project, record, other, config, settings)
         texts = [record.content["commit"], params(""), lineage.environment(), str(variables())]
         texts += [read_bytes(record.folder / PATCH).hex(), run]
         key = hashlib.sha256("\0".join(texts).encode()).hexdigest()
@@ -207,6 +207,7 @@ def _require_own_commit(project: Path, record: StoredRecord) -> None:
 
 
 def _params(
+    project: Path,
     record: StoredRecord,
     other: StoredRecord | None,
     config: Config,
@@ -225,11 +226,17 @@ def _params(
     cluster |= {key: here["cluster"][key] for key in OF_WHOEVER_RUNS}
     # What a job records into its copy of the worktree would be lost, and nothing compared.
     cluster |= {"job_server": None, "job_environment": []}
-    # Not where the run itself is, which is finished.
+    # Not where the run itself is, which is finished: ../runs is the same from a worktree.
+    root = project.resolve()
+    if not configuration.is_address(storage):
+        place = (root / storage).resolve()
+        storage = storage if place.is_relative_to(root) else str(place)
     if configuration.is_address(storage) or Path(storage).is_absolute():
         storage = f"{storage.rstrip('/')}/reproduce-{record.run_id[:12]}{worktree}"
     cluster["storage"] = storage
-    values["download"] = here["download"]
+    # What lies there already is not fetched again.
+    downloads = str((root / here["download"]["folder"]).resolve())
+    values["download"] = here["download"] | {"folder": downloads}
     values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
     trained = record.content["trained"]
     workers, threads = trained.get("workers"), trained.get("threads")
