@@ -462,9 +462,10 @@ def test_a_running_cluster_is_joined_where_one_is_named(
 @pytest.mark.parametrize("key", ["data.folder", "download.folder", "cluster.storage"])
 def test_a_folder_has_a_name_that_file_systems_take(key: str) -> None:
     configuration.with_changes(BASE, {key: "/".join(["ü" * 127, "a" * 255])})
-    for wrong in ("  ", "runs/" + "a" * 256, "ü" * 128):
+    for wrong in ("  ", "~/runs", "runs/" + "a" * 256, "ü" * 128):
         message = error_of_change({key: wrong})
-        assert f"{key} must be a path, with names of at most 255 bytes, not '" in message
+        rule = "must be a path, without ~ for a home, with names of at most 255 bytes, not '"
+        assert f"{key} {rule}" in message
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of, schedule_of
 from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
-from seq2sweep.config import Config, SweepConfig, is_address
+from seq2sweep.config import Config, SweepConfig
 from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
@@ -102,15 +102,8 @@ def run_sweep(
 
 
 def require_room(config: Config) -> None:
-    """Raise UserError where a trial fits the cluster nowhere, so that Ray would wait for ever, or
-    where trials of several workers have no folder that all nodes see."""
-    sweep, storage = config.sweep, config.cluster.storage
-    if is_address(storage) and sweep.workers_per_trial > 1:
-        raise UserError(
-            f"cluster.storage is {storage}, and trials of several workers need a folder that all "
-            "nodes see: set one, or set sweep.workers_per_trial to 1"
-        )
-    machines = session.nodes()
+    """Raise UserError where a trial fits the cluster nowhere, so that Ray would wait for ever."""
+    sweep, machines = config.sweep, session.nodes()
     if _trials_at_once(sweep, machines) == 0:
         raise UserError(
             f"{_describe_trial(sweep)} does not fit the cluster, {session.describe(machines)}: "

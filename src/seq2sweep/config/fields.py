@@ -71,10 +71,14 @@ SHARE: Rule = ("in [0, 1)", lambda value: 0 <= value < 1)
 NOT_EMPTY: Rule = ("not empty", lambda value: bool(value.strip()))
 SEED: Rule = ("below 2147483648", lambda value: value < 2**31)
 PATH: Rule = (
-    "a path, with names of at most 255 bytes",
-    lambda value: bool(value.strip()) and max(map(len, value.encode().split(b"/"))) <= 255,
+    "a path, without ~ for a home, with names of at most 255 bytes",
+    lambda value: (
+        bool(value.strip())
+        and not value.startswith("~")
+        and max(map(len, value.encode().split(b"/"))) <= 255
+    ),
 )
-"""Longer names no file system here takes."""
+"""Longer names no file system here takes; a folder called ~ is no home."""
 
 
 def _is_plain(value: Any) -> bool:

@@ -28,7 +28,7 @@ from seq2sweep.config.execution import (
     Table1Config,
     TrackingConfig,
 )
-from seq2sweep.config.fields import ABOVE_0, SEED, SHARE, field, must
+from seq2sweep.config.fields import ABOVE_0, SEED, SHARE, field, is_address, must
 from seq2sweep.config.scores import SCORES
 
 SHOWN_STEPS = 20
@@ -235,6 +235,13 @@ class Config:
             others = f"; multiples of {further.step}" * bool(further)
             rule = f"among the steps that training keeps ({', '.join([*first, str(last)])}{others})"
             yield must("evaluate.checkpoint_steps", rule, list(steps))
+        several = self.sweep.method != "none" and self.sweep.workers_per_trial > 1
+        if several and is_address(self.cluster.storage):
+            rule = (
+                f"1 with cluster.storage {self.cluster.storage}: trials of several workers need a "
+                "folder that all nodes see"
+            )
+            yield must("sweep.workers_per_trial", rule, self.sweep.workers_per_trial)
         if self.train.seed + self.sweep.seeds > 2**31:
             rule = "so few that all seeds are below 2147483648"
             yield must("sweep.seeds", rule, self.sweep.seeds)
