@@ -154,7 +154,7 @@ def test_trials_take_all_gpus_of_this_machine(
     hours = (by_name["train"] + by_name["evaluate"] + 8 * by_name["sweep"]) / 3600
     assert made["total"]["device_hours"] == pytest.approx(hours)
 
-    def planned(**more: float) -> tuple[int, list[str]]:
+    def planned(**more: float | str) -> tuple[int, list[str]]:
         of_sweep = {f"sweep.{key}": value for key, value in more.items()}
         found = machine.planned(preset("base", **changes | of_sweep), None, project, None)
         return found.slots, found.notes
@@ -166,6 +166,12 @@ def test_trials_take_all_gpus_of_this_machine(
     said = "a trial of the sweep takes {}, more than there are: counted as if {} were enough"
     assert planned(workers_per_trial=9) == (1, [said.format("9 devices", 8)])
     assert planned(cpus_per_trial=20) == (1, [said.format("20 CPUs", 16)])
+    without = {"method": "none", "gpus_per_trial": 0.0}
+    assert planned(**without)[1] == planned(**without | {"workers_per_trial": 9})[1] == []
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    (elsewhere,) = planned()[1]
+    assert "is not asked: this is for the machine here" in elsewhere
+    assert machine.planned(preset("base", **changes), "8 x H200", project, None).notes == []
     # Of devices that are named all are held.
     named = plan(project, on="8 x H200")
     by_name = {stage["stage"]: stage["seconds"] for stage in named["stages"]}
@@ -219,6 +225,9 @@ def test_cpus_train_with_the_workers_of_params(
     none = {"sweep.cpus_per_trial": 5, "sweep.method": "none"}
     write(project, "phrasebook", **none)
     assert plan(project)["notes"] == []
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert "is not asked" in plan(project)["notes"][0]
+    monkeypatch.delenv("RAY_ADDRESS")
     write(project, "phrasebook", **{"cluster.workers": 8})
     assert "do not fit 4 CPUs" in plan(project)["notes"][0]
 

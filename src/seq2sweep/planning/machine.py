@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from seq2sweep import hardware, yaml_text
-from seq2sweep.config import Config
+from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision, own_groups
 from seq2sweep.parallel import available_cpus
@@ -183,15 +183,16 @@ def planned(config: Config, given: Device | None, project: Path, mfu: float | No
 
 
 def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, given: bool) -> Machine:
-    notes = []
     cluster, sweep = config.cluster, config.sweep
+    notes = [] if given else _elsewhere(cluster)
     asked = cluster.workers * max(1, cluster.gpus_per_worker)
     if given and (asked != device.count or not cluster.gpus_per_worker):
         notes.append(
             f"one worker a device: set cluster.workers to {device.count} and "
             "cluster.gpus_per_worker to 1"
         )
-    if not sweep.gpus_per_trial:
+    sweeps = sweep.method != "none"
+    if sweeps and not sweep.gpus_per_trial:
         notes.append("sweep.gpus_per_trial is 0, which trains on CPUs: counted as 1")
     unknown = device.rates() is None or not roofline.serves(config.model)
     if device.count > 1 and mfu is None and unknown:
@@ -201,12 +202,12 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
     share = sweep.gpus_per_trial or 1.0
     per_trial = sweep.workers_per_trial * share
     slots = hardware.processes_on_gpus(gpus, share) // sweep.workers_per_trial
-    if not slots:
+    if sweeps and not slots:
         notes.append(_no_room(per_trial, "devices", gpus))
     if not given:
         each, cpus = sweep.workers_per_trial * sweep.cpus_per_trial, available_cpus()
         slots = min(slots, int(cpus / each + 1e-9))
-        if sweep.method != "none" and each > cpus:
+        if sweeps and each > cpus:
             notes.append(_no_room(each, "CPUs", cpus))
     return Machine(
         device,
@@ -220,17 +221,22 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
     )
 
 
+def _elsewhere(cluster: ClusterConfig) -> list[str]:
+    if not (cluster.running_address or cluster.job_server):
+        return []
+    return [
+        "a cluster is named, by params.yaml or $RAY_ADDRESS, and is not asked: this is for the "
+        "machine here; --on plans for other devices"
+    ]
+
+
 def _cpus(config: Config, storage: Path) -> Machine:
     """This machine's CPUs; not enough where GPUs are asked for, or more CPUs than there are."""
     cluster, sweep, notes = config.cluster, config.sweep, []
     device = Device("CPU", available_cpus(), "float32").in_precision_of(config)
     workers, cpus = cluster.workers, device.count
     threads = cluster.cpus_per_worker or max(1, cpus // workers)
-    if cluster.address or cluster.job_server:
-        notes.append(
-            "params.yaml names a cluster, which is not asked: this is for the machine here; "
-            "--on plans for other devices"
-        )
+    notes += _elsewhere(cluster)
     if cluster.gpus_per_worker:
         gpus = workers * cluster.gpus_per_worker
         notes.append(
