@@ -360,10 +360,11 @@ def serve(config: Config, project: Path, port: str) -> None:
     listen at the port, and OperationalError when the server fails.
     """
     number = port_number(port)
-    listening(HOST, number, "make ui PORT=").close()
     _, uri, name, artifacts = destination(config, project)
-    experiment = Experiment(uri, name, artifacts)
     remote = uri.partition("://")[0] in SERVERS
+    if not remote:
+        listening(HOST, number, "make ui PORT=").close()
+    experiment = Experiment(uri, name, artifacts)
     runs = experiment.page(uri, RUNS, port=port)
     variants = experiment.page(uri, VARIANTS, RUNS, port=port)
     say(f"Runs are recorded by a server: {runs}" if remote else f"Open {runs}")
