@@ -108,7 +108,8 @@ def document(
     no value for.
     """
     whole = configuration.flatten(config).items()
-    params = clean_params({key: value for key, value in whole if key not in without})
+    given = {key: value for key, value in whole if key not in without}
+    params = clean_params(given, longest=None)  # MLflow's limit is not that of a file
     own = {"params.sha256": configuration.fingerprint(config, without=without)}
     known = clean_tags({**lineage, **own, **(more or {})})
     return json.dumps({**known, "params": params}, indent=1, ensure_ascii=False) + "\n"

@@ -326,13 +326,14 @@ def _newest_key(folder: Path) -> str | None:
 # --- values as MLflow takes them -----------------------------------------------------------------
 
 
-def clean_params(values: Mapping[str, Any]) -> dict[str, str]:
+def clean_params(values: Mapping[str, Any], longest: int | None = LONGEST_PARAM) -> dict[str, str]:
     """Parameters as text: JSON but for text, with passwords masked, and cut with a note."""
     texts = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in values.items()
     }
-    return {key: cut(redact(text), LONGEST_PARAM) for key, text in texts.items()}
+    clean = {key: redact(text) for key, text in texts.items()}
+    return {key: cut(text, longest or len(text)) for key, text in clean.items()}
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
