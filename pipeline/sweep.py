@@ -248,7 +248,8 @@ def record_best(
         {
             "variant": variant.variant,
             "seed": str(variant.seed),
-            f"valid_{score.name}": f"{mean:.2f}",
+            f"valid_{score.name}": f"{result.metrics[score.name]:.2f}",
+            f"valid_{score.name}_mean": f"{mean:.2f}",
         },
     )
 
