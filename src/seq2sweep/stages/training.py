@@ -197,8 +197,9 @@ def described(config: Config, metrics: dict[str, Any], about: str) -> str:
     return "\n".join(
         [
             f"The training of {config.model.architecture} on {stage.dataset_in_words(config)}"
-            f"{about and f' ({about})'}. Its scores, translations and report are in the evaluation "
-            "below it; where it comes from, in [lineage.json](RUN_PAGE/artifacts/lineage.json).",
+            f"{about and f' ({about})'}. Where it comes from is in "
+            "[lineage.json](RUN_PAGE/artifacts/lineage.json); its scores, translations and report "
+            "are in the evaluation below it, where there is one.",
             "",
             *markdown_table(("what", "value"), table),
         ]
