@@ -23,6 +23,8 @@ from seq2sweep.export.protocol import SEARCH
 from seq2sweep.paths import mismatch, read_json
 from seq2sweep.project_files import EVALUATED
 
+CHANGES_NO_RESULT = "what a person reads of a model"
+
 NAME = "README.md"
 ASKED = (*SEARCH, "precision")
 """Keys of `evaluate` that a translation depends on, beside the weights."""
