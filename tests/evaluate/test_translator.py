@@ -529,6 +529,9 @@ def test_the_command_shows_what_it_attends_to(
     assert "attention.html shows" in capsys.readouterr().out
     text = Path("attention.html").read_text(encoding="utf-8")
     assert f"{folder}, checkpoints 20, 30" in text
+    assert '"start":{"joined":true,' in text
+    assert main([*command, *forced, "--tokens"]) == 0
+    assert '"start":{"joined":false,' in Path("attention.html").read_text(encoding="utf-8")
     figure = ["--out", "x.svg", "--of", "encoder", "--layer", "1", "--head", "2", "--word", "beta"]
     assert main([*command, *figure]) == 0
     assert Path("x.svg").read_text().count("<text") == 6  # alpha, beta and the end, twice

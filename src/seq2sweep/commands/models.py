@@ -278,7 +278,7 @@ def _shown_attention(options: argparse.Namespace, translator: Translator, kind: 
         return attention_page.as_json(maps, numbers)
     steps = ", ".join(map(str, translator.steps))
     about = f"{options.model or options.weights or MODEL}, checkpoints {steps}"
-    return attention_page.render(maps, numbers, about, chosen)
+    return attention_page.render(maps, numbers, about, chosen, words=not options.tokens)
 
 
 def choose(

@@ -182,18 +182,22 @@ def seen(page: Path) -> str:
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
 @pytest.mark.parametrize(
-    ("layer", "row"), [(ENCODER, None), (DECODER, 2), (MEMORY, 1)], ids=["all", "decoder", "memory"]
+    ("layer", "row", "words"),
+    [(ENCODER, None, True), (DECODER, 2, True), (MEMORY, 1, True), (MEMORY, 3, False)],
+    ids=["all", "decoder", "memory", "by token"],
 )
-def test_the_browser_draws_what_was_measured(layer: str, row: int | None, tmp_path: Path) -> None:
+def test_the_browser_draws_what_was_measured(
+    layer: str, row: int | None, words: bool, tmp_path: Path
+) -> None:
     one = made()
-    text = attention_page.render([one], numbers(one), "", Choice(layer, [0, 2], row))
+    text = attention_page.render([one], numbers(one), "", Choice(layer, [0, 2], row), words=words)
     (tmp_path / "page.html").write_text(text, encoding="utf-8")
     found = seen(tmp_path / "page.html")
     drawn = [
         (int(head), float(opacity))
         for opacity, head in re.findall(r'stroke-opacity="([\d.]+)" data-head="(\d+)"', found)
     ]
-    weights = one.by_word(layer)
+    weights = one.by_word(layer) if words else one.weights[layer]
     rows = range(weights.shape[1]) if row is None else [row]
     expected = [(h + 1, float(w)) for h in (0, 2) for i in rows for w in weights[h, i]]
     # In steps of 1/255, several of them in a word; what is near the faintest may be there or not.

@@ -4,7 +4,7 @@
   const $ = (id) => document.getElementById(id);
   const SVG = "http://www.w3.org/2000/svg";
   const ROW = 22, GAP = 190, FAINTEST = 0.04, COLOURS = 8;
-  const state = { pair: 0, layer: 0, heads: new Set(), joined: true, row: null, key: null };
+  const state = { pair: 0, layer: 0, heads: new Set(), joined: null, row: null, key: null };
 
   const colour = (head) => `var(--series-${(head % COLOURS) + 1})`;
   const layer = () => data.layers[state.layer];
@@ -243,6 +243,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawGrid);
 
   const start = data.start;
+  state.joined = start.joined;
   const first = data.layers.findIndex((one) => one.name === start.layer);
   state.layer = first >= 0 ? first : data.layers.length - 1;
   if (start.heads) state.heads = new Set(start.heads); else all();

@@ -34,11 +34,13 @@ def render(
     numbers: Sequence[Mapping[str, Any]],
     about: str,
     start: Choice | None = None,
+    *,
+    words: bool = True,
 ) -> str:
     """The page; where no sentence's maps fit, it has the numbers alone, and says why.
 
-    numbers: of each head, from `head_numbers.measure`; about: of which model; start: what is shown
-    first, the row by word.
+    numbers: of each head, from `head_numbers.measure`; about: of which model; start, words: what is
+    shown first, and whether by word, as its row is, or by token.
     """
     counts = Counter(entry["layer"] for entry in numbers)
     data = {
@@ -48,7 +50,7 @@ def render(
             for layer in counts
             for kind, number in (place(layer),)
         ],
-        "start": start._asdict() if start else {},
+        "start": {"joined": words, **(start._asdict() if start else {})},
     }
     # Inside <script> only this character could end it.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
