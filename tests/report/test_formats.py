@@ -105,7 +105,11 @@ def test_markdown_of_table_3_tells_what_holds() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "note"),
-    [("steps", ""), ("tokens", "as many updates × `train.tokens_per_update`"), ("flops", "for as many FLOPs")],
+    [
+        ("steps", ""),
+        ("tokens", "as many updates × `train.tokens_per_update`"),
+        ("flops", "for as many FLOPs"),
+    ],
 )
 def test_what_all_rows_get_alike_is_said(budget: str, note: str) -> None:
     found = formats.markdown(tables(table3_sweep() | {"budget": budget}))

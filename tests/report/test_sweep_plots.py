@@ -91,6 +91,24 @@ def test_only_finished_points_are_on_the_front() -> None:
     assert drawn(trials).count("fill: var(--surface)") == 1
 
 
+def test_a_mean_of_chosen_seeds_looks_hollow_and_stands_in_no_row_of_others() -> None:
+    record = table3_sweep(3)
+
+    def shown() -> tuple[int, str]:
+        variants = aggregate(record)
+        effects = {one["title"]: one["svg"] for one in sweep_plots.effects(variants)}
+        found = sweep_plots.objectives(variants, [])
+        assert found is not None
+        return found["svg"].count("fill: var(--surface)"), effects.get("BLEU against heads", "")
+
+    before, with_all = shown()
+    [one] = [t for t in record["trials"] if (t["variant"], t["seed"]) == ("A-heads-1", 2)]
+    one |= {"status": "stopped early", "steps": 100}
+    after, without = shown()
+    assert (before, after) == (0, 1)
+    assert with_all != without
+
+
 @pytest.mark.parametrize("higher", [True, False])
 def test_the_line_of_the_front_goes_through_what_is_reached(higher: bool) -> None:
     """From the best x to what is better in y: along its level, then to the next point."""

@@ -207,7 +207,7 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
         for r in (row, printed)
     ]
     cells = (
-        variant.label,
+        variant.label + variant.unfinished,
         f"({row.group}) {changes}",
         _with_difference(row.perplexity, printed.perplexity, 2),
         _with_difference(variant.mean("valid_perplexity"), base.mean("valid_perplexity"), 2),

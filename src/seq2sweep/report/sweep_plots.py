@@ -169,7 +169,7 @@ def effects(variants: Sequence[Variant]) -> list[dict[str, str]]:
             variant
             for variant in variants
             if (variant is base or kind_of_change(variant, base) == (group, setting))
-            and variant.state == "finished"
+            and variant.comparable
             and variant.scored is not None
         ]
         axis = setting
@@ -287,7 +287,7 @@ def _mark(
     margin: float | None = None,
 ) -> None:
     """One variant; a hollow mark was stopped early; margin: half the 95 % interval of y."""
-    hollow = variant.state != "finished"
+    hollow = not variant.comparable
     axes.errorbar(
         *place,
         yerr=margin,

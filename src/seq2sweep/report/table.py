@@ -63,7 +63,7 @@ NONE_YET = (
 )
 
 _BUDGETS = {
-    "tokens": "Every row is trained for as many updates × `train.tokens_per_update` as the base row.",
+    "tokens": "Every row has as many updates × `train.tokens_per_update` as the base row.",
     "flops": "Every row is trained for as many FLOPs as the base row.",
 }
 

@@ -198,7 +198,10 @@ def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None
     if lengths is None:
         return None
     rows = [
-        (variant.label, *(with_margin(score, 1) for score in lengths.of[variant.name].bins))
+        (
+            variant.label + variant.unfinished,
+            *(with_margin(score, 1) for score in lengths.of[variant.name].bins),
+        )
         for variant in variants
         if variant.name in lengths.of and any(lengths.of[variant.name].bins)
     ]

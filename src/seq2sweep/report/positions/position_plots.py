@@ -74,7 +74,7 @@ def _draw_scores(variants: Sequence[Variant], lengths: ByLength) -> Markup:
             markeredgecolor=SURFACE,
             elinewidth=1,
             capsize=3,
-            label=variant.label,
+            label=variant.label + variant.unfinished,
         )
     first = next((place for place, one in enumerate(lengths.bins) if one.beyond), None)
     if first is not None:
