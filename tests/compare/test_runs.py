@@ -340,6 +340,24 @@ def test_other_texts_than_those_that_were_scored_are_not_used(
     assert found["a"]["scores"]["bleu"] > found["b"]["scores"]["bleu"]
 
 
+@pytest.mark.parametrize(
+    ("server", "remedy"),
+    [
+        (None, "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"),
+        ("http://head:8265", "it is in the cluster.storage of a job, s3://b/p; copy it from there"),
+    ],
+)
+def test_a_job_has_the_translations_where_it_ran(
+    project: Path, server: str | None, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = json.loads(Path("reports/sweep.json").read_text("utf-8"))
+    sweep["config"]["cluster"] = {"job_server": server, "storage": "s3://b/p"}
+    write_json(Path("reports/sweep.json"), sweep)
+    Path("runs/base seed=1.txt").unlink()
+    told = f"runs/base seed=1.txt is missing: {remedy}"
+    assert compared(capsys, "base", "A-heads-1")["not_tested"] == told
+
+
 def test_a_report_of_an_earlier_version_is_compared_by_what_it_has(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

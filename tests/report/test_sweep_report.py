@@ -125,6 +125,18 @@ def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> No
     json.dumps(entry)
 
 
+def test_translations_outside_the_project_are_found_from_anywhere(
+    results: list[TrialResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage may run in a copy of the project, which a path from there would lead out of."""
+    places = []
+    for project in (results[0].journal.parent, results[1].journal.parent):
+        monkeypatch.chdir(project)
+        place = sweep_report.describe(results[0], 90, {})["translations"]
+        places.append(place["file"])
+    assert places == ["valid.translations.txt", str(results[0].translations)]
+
+
 def test_a_trial_is_described_up_to_the_checkpoint_that_is_scored(
     results: list[TrialResult],
 ) -> None:

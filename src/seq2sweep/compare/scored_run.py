@@ -242,7 +242,13 @@ def _trial_scores(
         for trial in trials:
             if trial["status"] == "stopped early":
                 raise NotComparableError(f"{_remark(trial)}, and {why}")
-        remedy = "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"
+        cluster = (sweep.get("config") or {}).get("cluster") or {}
+        remedy = (
+            # A job's trials stay where it ran, and another would find them there.
+            f"it is in the cluster.storage of a job, {cluster['storage']}; copy it from there"
+            if cluster.get("job_server")
+            else "run `dvc repro -f sweep`, which trains again only what cluster.storage has lost"
+        )
         places = [trial["translations"] for trial in measured]
         translations = [_read_scored(project / p["file"], p["sha256"], remedy) for p in places]
         return translations, _read_references(project, test_set)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -221,10 +220,15 @@ def _redacted(value: Any) -> Any:
 
 
 def _translations(result: TrialResult) -> dict[str, str] | None:
-    """Where those of the validation set are, seen from the project, and which they are."""
+    """Which those of the validation set are, and where: seen from the project if they are in it.
+
+    Else the path is absolute, since the stage may run in a copy of the project.
+    """
     if not result.scored:
         return None
-    place = Path(os.path.relpath(result.translations, Path.cwd().resolve()))
+    place, project = result.translations, Path.cwd().resolve()
+    if place.is_relative_to(project):
+        place = place.relative_to(project)
     return {"file": place.as_posix(), "sha256": sha256(result.translations)}
 
 
