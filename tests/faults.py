@@ -1277,9 +1277,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if finished and self._has_last_checkpoint() else", "if finished else"),
             ('before.get("translations_sha256") == there', "before"),
             (
-                'fingerprint(self.variant.config, "evaluate", "data")',
-                'fingerprint(self.variant.config, "data")',
+                'fingerprint(self.variant.config, "evaluate", "data", without=same)',
+                'fingerprint(self.variant.config, "data", without=same)',
             ),
+            (" if has_scores else []", ""),
+            ('["evaluate.tokens_per_batch"] if', "[] if"),
         ],
     },
     "tests/jobs/test_bundle.py": {

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import portalocker  # sacreBLEU's own
 from sacrebleu.dataset import DATASETS
+from sacrebleu.utils import portalocker  # type: ignore[attr-defined]
 
 from seq2sweep.data.reading import read_lines
 from seq2sweep.errors import UserError
