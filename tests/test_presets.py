@@ -204,6 +204,17 @@ def test_tiny_reads_the_files_of_its_sister_in_lower_case() -> None:
     assert (tiny.evaluate.length_penalty, tiny.evaluate.alpha) == ("power", 1.0)
 
 
+def test_characters_get_as_many_more_tokens_as_docs_data_says() -> None:
+    """Else long sentences would be cut before they are translated, or after."""
+    usual = presets.load("base").config.evaluate
+    every = [presets.load(name).config for name in presets.names()]
+    found = [c.evaluate for c in every if c.vocabulary.kind in ("characters", "bytes")]
+    assert len(found) == 2
+    for asked in found:
+        assert asked.max_input_tokens >= 4 * usual.max_input_tokens
+        assert asked.max_extra_tokens >= 4 * usual.max_extra_tokens
+
+
 # --- the list --------------------------------------------------------------------------------
 
 
