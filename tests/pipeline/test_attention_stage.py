@@ -168,7 +168,7 @@ def test_heads_are_measured_on_references_and_shown_on_translations(
     for one, pair in zip(page["pairs"], wanted, strict=True):
         assert one["source"]["tokens"] == vocabulary.tokens(pair.source)
         assert one["predicted"]["tokens"] == vocabulary.tokens(pair.target)
-    assert page["start"] == {}
+    assert page["start"] == {"joined": True}
 
 
 def test_what_mlflow_gets(project: Path, config: Config, runs: list[Run]) -> None:
