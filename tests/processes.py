@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -21,9 +22,18 @@ def forking() -> ForkServerContext:
 def run_together(target: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
     """One process for each tuple of arguments, all at once, to their ends."""
     context = forking()
-    workers: list[ForkServerProcess] = [context.Process(target=target, args=a) for a in arguments]
+    workers: list[ForkServerProcess] = [
+        context.Process(target=_call, args=(target, *each)) for each in arguments
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(300)
-        assert worker.exitcode == 0
+    # All are told: where one dies by a signal, the others fail for want of it.
+    assert [worker.exitcode for worker in workers] == [0] * len(workers)
+
+
+def _call(target: Callable[..., None], *arguments: Any) -> None:
+    # So that a segmentation fault, of gloo's threads for one, tells where it was.
+    faulthandler.enable()
+    target(*arguments)
