@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +63,8 @@ class Variant:
         return _hash(self.config, same)
 
 
-def _hash(config: Config, without: Iterable[str]) -> str:
-    return configuration.fingerprint(config, *SWEPT_SECTIONS, of_result=True, without=[*without])
+def _hash(config: Config, without: Collection[str]) -> str:
+    return configuration.fingerprint(config, *SWEPT_SECTIONS, of_result=True, without=without)
 
 
 @dataclass(frozen=True)

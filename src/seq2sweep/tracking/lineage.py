@@ -23,7 +23,7 @@ import psutil
 
 from seq2sweep import config as configuration
 from seq2sweep.git_command import GitError, git
-from seq2sweep.tracking.recorder import clean_params, clean_tags
+from seq2sweep.tracking.recorder import clean_tags, params_as_text
 
 UNKNOWN = "unknown"
 CPUINFO = Path("/proc/cpuinfo")
@@ -108,8 +108,8 @@ def document(
     no value for.
     """
     whole = configuration.flatten(config).items()
-    given = {key: value for key, value in whole if key not in without}
-    params = clean_params(given, longest=None)  # MLflow's limit is not that of a file
+    # Not cut, as for MLflow: this is a file.
+    params = params_as_text({key: value for key, value in whole if key not in without})
     own = {"params.sha256": configuration.fingerprint(config, without=without)}
     known = clean_tags({**lineage, **own, **(more or {})})
     return json.dumps({**known, "params": params}, indent=1, ensure_ascii=False) + "\n"

@@ -326,14 +326,18 @@ def _newest_key(folder: Path) -> str | None:
 # --- values as MLflow takes them -----------------------------------------------------------------
 
 
-def clean_params(values: Mapping[str, Any], longest: int | None = LONGEST_PARAM) -> dict[str, str]:
-    """Parameters as text: JSON but for text, with passwords masked, and cut with a note."""
+def params_as_text(values: Mapping[str, Any]) -> dict[str, str]:
+    """Parameters as text: JSON but for text, with passwords masked."""
     texts = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in values.items()
     }
-    clean = {key: redact(text) for key, text in texts.items()}
-    return {key: cut(text, longest or len(text)) for key, text in clean.items()}
+    return {key: redact(text) for key, text in texts.items()}
+
+
+def clean_params(values: Mapping[str, Any]) -> dict[str, str]:
+    """`params_as_text`, long ones cut with a note."""
+    return {key: cut(text, LONGEST_PARAM) for key, text in params_as_text(values).items()}
 
 
 def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
