@@ -60,7 +60,6 @@ from seq2sweep.sweep.search import Proposal, search
 from seq2sweep.sweep.trial_record import RESULT_NAME, OnTrial, TrialResult
 from seq2sweep.sweep.variants import (
     Variant,
-    as_scored,
     base_of,
     in_one_precision,
     variants,
@@ -121,7 +120,7 @@ def work(config: Config) -> None:
         report = whole(
             config,
             # The first of method table2 is a trial of a learning rate.
-            as_scored(base_of(config)) if config.sweep.method == "table2" else chosen[0].config,
+            base_of(config) if config.sweep.method == "table2" else chosen[0].config,
             lineage,
             files.test_set(project_files.CLEAN, "valid"),
             size,
@@ -283,7 +282,7 @@ def write_nothing(config: Config) -> None:
     header = read_training_header(project_files.ENCODED)
     pieces = int(header["vocabulary"]["size"])
     test_set = files.test_set(project_files.CLEAN, "valid")
-    base = as_scored(base_of(config))
+    base = base_of(config)
     report = whole(config, base, stage.lineage(config, header), test_set, pieces)
     write_report(report)
     console.say(

@@ -29,7 +29,7 @@ from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.sweep.search import Proposal
 from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import Refused, as_scored, base_of, variants
+from seq2sweep.sweep.variants import Refused, base_of, variants
 from tests import rebuild
 from tests.conftest import Corpus, write_encoded
 from tests.evaluate.made_up_trees import GOLD, parsed
@@ -173,7 +173,7 @@ def test_a_trial_and_what_all_have_alike_are_its_params(
         assert rebuilt == result.variant.config
         assert rebuilt.evaluate.average_checkpoints == 1
         assert entry["params_sha256"] == configuration.fingerprint(rebuilt)
-    nothing = sweep_report.whole(config, as_scored(base_of(config)), {}, {}, 90)
+    nothing = sweep_report.whole(config, base_of(config), {}, {}, 90)
     assert nothing["config"] == report["config"]
 
 

@@ -24,7 +24,7 @@ from seq2sweep.hardware import Precision
 from seq2sweep.sweep.variants import (
     Refused,
     Variant,
-    as_scored,
+    base_of,
     folder_names,
     in_one_precision,
     variants,
@@ -57,7 +57,7 @@ def test_one_at_a_time_changes_one_key_after_the_other(base: Config) -> None:
     assert [v.name for v in found] == ["base", "heads=1", "heads=4", "dropout=0", "dropout=0.3"]
     assert [v.changes for v in found[:3]] == [{}, {"model.heads": 1}, {"model.heads": 4}]
     given = swept(base, {"model.heads": [1, 4], "model.dropout": [0.0, 0.3]})
-    assert found[0].config == as_scored(given)
+    assert found[0].config == base_of(given)
     assert {(v.variant, v.row) for v in found[:2]} == {("base", None), ("heads=1", None)}
     assert found[2].config.model.heads == 4
     assert found[4].config.model.heads == base.model.heads
@@ -337,12 +337,16 @@ def test_values_that_cannot_be_recorded_are_a_mistake(base: Config, value: objec
 
 
 def test_a_trial_knows_nothing_of_self_training(base: Config) -> None:
-    """Whose seed one of several may have."""
+    """Whose seed one of several may have, a variant or all of them."""
     trees = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
     asked = {"self_training.sentences": 5, "self_training.seed": base.train.seed + 1}
     config = configuration.with_changes(base, trees | asked | {"data.dataset": "phrasebook"})
-    found = accepted(swept(config, {}, seeds=2))
-    assert [one.config.train.seed for one in found] == [base.train.seed, base.train.seed + 1]
+    first, other = base.train.seed, base.train.seed + 1
+    several = accepted(swept(config, {}, seeds=2))
+    varied = accepted(swept(config, {"train.seed": [other]}))
+    (alone,) = accepted(swept(config, {}, base={"train.seed": other}))
+    found = [*several, *varied, alone]
+    assert [one.config.train.seed for one in found] == [first, other, first, other, other]
     for one in found:
         assert configuration.from_dict(configuration.to_dict(one.config)) == one.config
 

@@ -171,6 +171,8 @@ def base_of(config: Config) -> Config:
     kept = {"train.keep_best": 0, "train.keep_every": 0}
     scored = {"evaluate.average_checkpoints": 1, "evaluate.checkpoints": "newest"}
     changes = kept | config.sweep.base | scored | {"evaluate.checkpoint_steps": []}
+    # Of self-training, whose seed may be that of a trial, they know nothing.
+    config = dataclasses.replace(config, self_training=SelfTrainingConfig())
     return configuration.with_changes(config, changes, "params.yaml: sweep.base")
 
 
@@ -186,15 +188,6 @@ def in_one_precision(config: Config, resolve: Callable[[int], str]) -> Config:
         return config
     resolved = config.sweep.base | {"train.precision": resolve(base.model.d_model)}
     return configuration.with_changes(config, {"sweep.base": resolved})
-
-
-def as_scored(config: Config) -> Config:
-    """As a trial is: its newest checkpoint alone, whatever is averaged elsewhere, and none of
-    self-training, whose seed may be that of a trial."""
-    scored = dataclasses.replace(
-        config.evaluate, average_checkpoints=1, checkpoints="newest", checkpoint_steps=()
-    )
-    return dataclasses.replace(config, evaluate=scored, self_training=SelfTrainingConfig())
 
 
 def with_trials_checkpoints(config: Config) -> Config:
@@ -308,7 +301,7 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
             f"its {train.steps} steps end before the warm-up, train.warmup_steps "
             f"{train.warmup_steps}: raise sweep.search_share or train.steps, or lower the warm-up",
         )
-    config = dataclasses.replace(as_scored(config), train=train)
+    config = dataclasses.replace(config, train=train)
     if problem := next(config.problems_of_rungs(), None):
         return _refuse(draft, base, problem)
     return Variant(exact.name, exact.name, exact.changes, config, exact.row, exact.scored)
