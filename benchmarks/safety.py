@@ -199,7 +199,7 @@ def pieces(config: Config, encoded: Path, folder: Path, count: int = 20) -> dict
     place.mkdir()
     journal = Journal(place / JOURNAL_NAME)
     taken: dict[str, list[float]] = {}
-    figures = {key: value for key, value in due.metrics.items() if not isinstance(value, str)}
+    figures = {key: value for key, value in due.metrics.items() if isinstance(value, float | int)}
     for step in range(count):
         with clock(taken, "capture"):
             snapshot = due.capture()

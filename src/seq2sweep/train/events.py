@@ -35,11 +35,11 @@ class CheckpointDue:
     """Now is the time to keep a checkpoint: `capture()` on the first worker, before the next event.
 
     With `cluster.fsdp` all workers must call it at once, and the others get nothing.
-    metrics: the newest value of each metric, the step, and devices.ORIGIN.
+    metrics: the newest value of each metric, the step, and devices.ORIGIN; None as of Finished.
     """
 
     step: int
-    metrics: dict[str, float | str]
+    metrics: dict[str, float | str | None]
     capture: Callable[[], Snapshot]
     kind: str = "checkpoint"
 

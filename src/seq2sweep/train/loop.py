@@ -197,9 +197,9 @@ class _Training:
             if checkpoint:
                 self._require_finite_weights()
                 self.checkpoints.append(progress.step)
-                known = {k: v for k, v in self.meter.totals().items() if v is not None}
-                # With their origin, since a trial that is stopped early never has a summary.
-                figures = progress.newest | known | self.meter.origin
+                # With their origin, since a trial that is stopped early never has a summary; with
+                # what is not known any more, or an older value would be taken for the whole.
+                figures = progress.newest | self.meter.totals() | self.meter.origin
                 yield CheckpointDue(progress.step, figures, self._capturing())
             if progress.step == self.until and not last:
                 self.any_says.settle()
