@@ -18,6 +18,7 @@ SILVER_ENCODED = SILVER / "encoded"
 STUDENT = Path("models/student")
 METRICS = Path("metrics")
 EVALUATED = METRICS / "evaluate.json"
+STUDENT_EVALUATED = METRICS / "semi_supervised.json"
 REPORTS = Path("reports")
 TRANSLATIONS = REPORTS / "translations.tsv"
 SWEEP = REPORTS / "sweep.json"

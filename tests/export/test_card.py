@@ -90,14 +90,19 @@ def test_its_command_computes_its_score(
     assert found["signature"] == metrics["bleu"]["sacrebleu"]["signature"]
 
 
-def test_scores_of_other_weights_are_not_its_own(project: Translator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("student", [False, True])
+def test_scores_of_other_weights_are_not_its_own(
+    student: bool, project: Translator, tmp_path: Path
+) -> None:
     path = Path("metrics/evaluate.json")
     metrics = json.loads(path.read_text())
+    if student:
+        path.with_name("semi_supervised.json").write_text(json.dumps(metrics))
     metrics["made_from"]["weights"] = ["0" * 64]
     path.write_text(json.dumps(metrics))
     front, body = written(project, tmp_path / "model")
-    assert "model-index" not in front
-    assert "No score of these weights was at hand" in body
+    assert ("model-index" in front) is student
+    assert ("No score of these weights was at hand" in body) is not student
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from seq2sweep.paths import REPRO, read_json
 from seq2sweep.project_files import (
     CLEAN,
     EVALUATED,
-    METRICS,
     MODEL,
     REPORTS,
     STUDENT,
+    STUDENT_EVALUATED,
     SWEEP,
     TRANSLATIONS,
 )
@@ -46,9 +46,7 @@ class Evaluated(NamedTuple):
 
 EVALUATIONS = {
     MODEL: Evaluated("evaluate", EVALUATED, TRANSLATIONS),
-    STUDENT: Evaluated(
-        "student", METRICS / "semi_supervised.json", REPORTS / "semi_supervised.tsv"
-    ),
+    STUDENT: Evaluated("student", STUDENT_EVALUATED, REPORTS / "semi_supervised.tsv"),
 }
 """By the folder of the weights, which may also be a copy: they are told by their sums."""
 

@@ -1,7 +1,8 @@
 """The card of an exported model, README.md: what it is, what it is made of, how good, at what cost.
 
-The score is that of metrics/evaluate.json in the project's folder, if that is of these weights and
-this search; what is not known is left out, or said to be.
+The score is that of metrics/evaluate.json in the project's folder, or of a self-trained parser
+semi_supervised.json there, if that is of these weights and this search; what is not known is left
+out, or said to be.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.protocol import SEARCH
 from seq2sweep.paths import mismatch, read_json
-from seq2sweep.project_files import EVALUATED
+from seq2sweep.project_files import EVALUATED, STUDENT_EVALUATED
 
 CHANGES_NO_RESULT = "what a person reads of a model"
 
@@ -61,28 +62,34 @@ def facts(translator: Translator) -> dict[str, Any]:
     }
     licence = translator.about.get("licence") or _licence(translator.settings["data"])
     found |= {"licence": licence} if licence else {}
-    if not EVALUATED.is_file():
-        return found
-    metrics = read_json(EVALUATED)
-    made_from = metrics.get("made_from", {})
+    for path in filter(Path.is_file, (EVALUATED, STUDENT_EVALUATED)):
+        metrics = read_json(path)
+        if _is_of(metrics.get("made_from", {}), translator):
+            found["score"] = _score(metrics, translator)
+    return found
+
+
+def _is_of(made_from: Mapping[str, Any], translator: Translator) -> bool:
+    """Whether an evaluation is of these weights and this search."""
     given = made_from.get("evaluate", {})
     # A key that came later is missing in older files.
     asked = {key: given.get(key, configuration.DEFAULTS.get(f"evaluate.{key}")) for key in ASKED}
-    if made_from.get("weights") != list(translator.weights) or asked != {
+    return made_from.get("weights") == list(translator.weights) and asked == {
         key: getattr(translator.config, key) for key in ASKED
-    }:
-        return found
+    }
+
+
+def _score(metrics: Mapping[str, Any], translator: Translator) -> dict[str, Any]:
     trees = translator.settings["data"]["target"] == TREES
     scored = metrics if trees else metrics["bleu"]["sacrebleu"]
-    found["score"] = {
+    return {
         "name": "F1" if trees else "BLEU",
         "value": scored["f1" if trees else "score"],
         "signature": scored["signature"],
         "margin": (scored.get("confidence") or {}).get("margin"),
         "sentences": metrics["sentences"],
-        "set": made_from["test_set"],
+        "set": metrics["made_from"]["test_set"],
     }
-    return found
 
 
 def _wrong(about: Mapping[str, Any]) -> str | None:
