@@ -156,6 +156,19 @@ def test_several_workers_and_passes_add_gradients_up_beside_what_they_exchange()
     assert largest(little, workers=8).tokens < largest(little, sharded, workers=8).tokens < 3125
 
 
+@pytest.mark.parametrize("model", ["base", "phrasebook-recurrent", "phrasebook-convolutional"])
+def test_what_is_whole_with_fsdp_are_all_embeddings(model: str) -> None:
+    def exchange(tied: bool) -> float:
+        changes = {"cluster.fsdp": True, "model.tie_embeddings": tied}
+        config = configuration.with_changes(presets.load(model).config, changes)
+        how: dict[str, Any] = {"longest": LONGEST, "workers": 2, "precision": "bf16", "gpu": True}
+        return footprint.memory(config, SIZE, 1e4, 1000, **how).exchange
+
+    width = presets.load(model).config.model.d_model
+    # Two matrices more, with their gradients, in float32.
+    assert exchange(False) - exchange(True) == pytest.approx(16 * SIZE * width, rel=0.02)
+
+
 def test_on_a_cpu_the_sentences_count_whose_scores_are_kept() -> None:
     """Longer ones have a kernel that keeps none."""
 

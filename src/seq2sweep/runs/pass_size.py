@@ -18,7 +18,7 @@ from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.train.distributed import all_reduce
 from seq2sweep.train.events import Sized
-from seq2sweep.train.footprint import largest_pass
+from seq2sweep.train.footprint import largest_pass, longest
 from seq2sweep.train.step import choose_precision
 
 
@@ -52,11 +52,10 @@ def decide(
     if world_size > 1:
         all_reduce(free, dist.ReduceOp.MIN)
     splits = [Bitext.open(encoded, split) for split in ("train", "valid")]
-    lengths = [side for each in splits for side in (each.source_lengths, each.target_lengths)]
     found = largest_pass(
         config,
         int(splits[0].header["vocabulary"]["size"]),
-        max(int(side.max()) for side in lengths),
+        max(map(longest, splits)),
         float(free),
         workers=world_size,
         precision=choose_precision(config.train.precision, device, config.model.d_model),

@@ -48,6 +48,7 @@ from seq2sweep.tracking.lineage import (
 from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.train import checkpointing
+from seq2sweep.train.footprint import longest
 
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 """Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
@@ -130,11 +131,6 @@ def require_test_positions(config: Config, encoded: Path) -> None:
     if longest(test) > trained_on:
         model = build(config.model, int(test.header["vocabulary"]["size"]))
         require_positions(test, "test", model.max_length)
-
-
-def longest(bitext: Bitext) -> int:
-    """Most tokens of a side."""
-    return max(int(each.max(initial=0)) for each in (bitext.source_lengths, bitext.target_lengths))
 
 
 def say_end(metrics: dict[str, Any], checkpoints: int, exported_to: Path) -> None:

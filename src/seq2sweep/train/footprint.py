@@ -6,6 +6,7 @@ import bisect
 from dataclasses import dataclass
 
 from seq2sweep.config import Config, TransformerConfig, target_size
+from seq2sweep.data.bitext import Bitext
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.model.products import onednn_is_faster
@@ -89,7 +90,8 @@ def memory(
     numbers = tokens * target_size(config.model, size)
     width = 2 if precision == "bf16" else 4
     logits = float(min(numbers, CHUNK[not gpu]) * width + min(numbers, BLOCK[not gpu]) * 12)
-    copied = workers > 1 and share > tokens
+    # CUDA graphs have added passes up in place before they are exchanged.
+    copied = workers > 1 and share > tokens and not recorded
     return Memory(
         weights=held,
         # Between passes gradients are not sent, and stay whole.
@@ -183,6 +185,11 @@ def share_of(config: Config, workers: int, longest: int) -> int:
     return -(-(tokens + (workers - 1) * min(longest, equal)) // workers)
 
 
+def longest(bitext: Bitext) -> int:
+    """Most tokens of a side of a sentence."""
+    return max(int(each.max(initial=0)) for each in (bitext.source_lengths, bitext.target_lengths))
+
+
 def _casts(
     config: Config, size: int, parameters: int, precision: Precision, sharded: bool, gpu: bool
 ) -> int:
@@ -203,9 +210,10 @@ def _casts(
 
 
 def _whole(config: Config, size: int, parameters: int) -> float:
-    """Bytes of what a worker has whole with cluster.fsdp: the embedding and two layers, with their
-    gradients."""
-    embedding = size * config.model.d_model
+    """Bytes of what a worker has whole with cluster.fsdp: embeddings, the projection and two
+    layers, with their gradients."""
+    untied = 0 if config.model.tie_embeddings else 2 * target_size(config.model, size)
+    embedding = (size + untied) * config.model.d_model
     # A decoder layer is the larger one, by an attention.
     layer = 1.2 * (parameters - embedding) / (2 * config.model.layers)
     return 4.0 * 2 * (embedding + 2 * layer)
