@@ -219,7 +219,9 @@ def test_divergence_is_said_with_the_step(
     wild = configuration.with_changes(
         tiny_config, {"train.learning_rate_scale": 1e30, "train.warmup_steps": 1}
     )
-    with pytest.raises(UserError, match=r"the run diverged: .* Last good checkpoint: none\."):
+    with pytest.raises(
+        UserError, match=r"the run diverged: .* Last good checkpoint: none\."
+    ) as caught:
         run(wild, tiny_corpus, tmp_path)
 
 

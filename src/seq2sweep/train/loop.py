@@ -292,9 +292,10 @@ class _Training:
         resumed = self.checkpoints[0]
         before = max((step for step in self.checkpoints if step < since), default=resumed)
         good = f"that of step {before}" if before else "none"
+        more = " or raise train.warmup_steps" * isinstance(self.schedule, optimizers.Adam)
         return UserError(
-            f"the run diverged: {what}. Last good checkpoint: {good}. Lower "
-            "train.learning_rate_scale or raise train.warmup_steps"
+            f"the run diverged: {what}. Last good checkpoint: {good}. "
+            f"Lower train.learning_rate_scale{more}"
         )
 
     def _curves(self, window: OpenWindow) -> dict[str, float]:
