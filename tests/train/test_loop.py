@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from seq2sweep.runs import journal
 from seq2sweep.train import checkpointing, loop, optimizers
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted, Logged, Validated
 from seq2sweep.train.loop import train
+from seq2sweep.train.updates import Update, capacity, updates
 
 from ..conftest import Corpus
 
@@ -223,6 +225,40 @@ def test_divergence_is_said_with_the_step(
         UserError, match=r"the run diverged: .* Last good checkpoint: none\."
     ) as caught:
         run(wild, tiny_corpus, tmp_path)
+    scale = "Lower train.learning_rate_scale"
+    assert str(caught.value).endswith(f"{scale} or raise train.warmup_steps")
+    # Of the optimizers only the paper's reads it.
+    constant = configuration.with_changes(wild, {"train.optimizer": "adam_constant"})
+    with pytest.raises(UserError) as caught:
+        run(constant, tiny_corpus, tmp_path)
+    assert str(caught.value).endswith(scale)
+
+
+def test_passes_are_filled_up_to_a_part_of_a_workers_share(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of `train.tokens_per_pass`, which may be many times as large."""
+    changes = {"train.tokens_per_pass": 25_000, "train.precision": "bf16", "train.steps": 4}
+    config = configuration.with_changes(tiny_config, changes)
+    made: list[Update] = []
+    monkeypatch.setattr(loop, "updates", lambda *given: watched(updates(*given), made))
+    run(config, tiny_corpus, tmp_path)
+    share = config.train.tokens_per_update
+    assert share <= 25_000 / 32
+    packings = [p for update in made for batch in update.batches for p in batch.packings]
+    assert {len(packing.places) % capacity(share) for packing in packings} == {0}
+    # Some are blank, beside less than a step a side.
+    computed, given = (
+        sum(len(p.places) for p in packings),
+        sum(update.source_tokens + update.target_tokens for update in made),
+    )
+    assert given < computed < given + 2 * len(packings) * capacity(share)
+
+
+def watched(items: Iterator[Update], seen: list[Update]) -> Iterator[Update]:
+    for item in items:
+        seen.append(item)
+        yield item
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float) -> None:

@@ -8,6 +8,7 @@ a run that resumes from a checkpoint does what it would have done anyway.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -37,6 +38,7 @@ from seq2sweep.train.events import (
     Logged,
     Validated,
 )
+from seq2sweep.train.footprint import longest, share_of
 from seq2sweep.train.loss import perplexity
 from seq2sweep.train.metrics import Meter, OpenWindow, Progress, Window
 from seq2sweep.train.step import (
@@ -148,6 +150,17 @@ class _Training:
         options = self.settings.label_smoothing, self.precision, self.device, self.world_size
         return Passes(self.model, *options)
 
+    def _of_shares(self) -> Config:
+        """With passes of no more tokens than a worker's share of an update can have.
+
+        It cuts no pass: but passes are filled up to a 32nd of what they may have
+        (`train.updates.capacity`), which would be much of a small share.
+        """
+        share = share_of(self.config, self.world_size, longest(self.bitext))
+        least = min(self.settings.pass_tokens, share)
+        settings = dataclasses.replace(self.settings, tokens_per_pass=least)
+        return dataclasses.replace(self.config, train=settings)
+
     def identity(self) -> dict[str, Any]:
         """What a checkpoint must agree on with the run that resumes from it."""
         return configuration.identity(self.config, "model") | {
@@ -163,7 +176,7 @@ class _Training:
         self.meter.start()
         training = time.perf_counter()
         world = self.rank, self.world_size, self.device
-        for update in updates(self.config, self.bitext, progress, *world):
+        for update in updates(self._of_shares(), self.bitext, progress, *world):
             window.add(self._update(update))
             progress.step += 1
             self.alive()
