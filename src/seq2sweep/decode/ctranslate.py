@@ -138,9 +138,9 @@ def divides_by_length(config: EvaluateConfig) -> bool:
 class Search:
     """CTranslate2's beam search as a `decode.beam.Engine`, of an exported folder, on the CPU.
 
-    config: as `divides_by_length` has it. shortest and longest: bounds on the pieces of a
-    translation, without EOS; without `longest` it has at most `max_extra_tokens` more than the
-    longest sentence of its batch, and no more than the model has positions, max_length. tokens: as
+    config: as `divides_by_length` has it. shortest: the fewest pieces of a translation, without
+    EOS; it has at most `max_extra_tokens` more than the longest sentence of its batch, and no more
+    than the model has positions, max_length. tokens: as
     for `export`; compute_type: as CTranslate2 names it, `default` being that of the weights where
     the CPU has it.
     """
@@ -151,13 +151,12 @@ class Search:
         config: EvaluateConfig,
         threads: int,
         shortest: int = 0,
-        longest: int | None = None,
         tokens: Sequence[str] | None = None,
         compute_type: str = "float32",
         max_length: int = LEARNED_POSITIONS,
     ) -> None:
         assert divides_by_length(config)
-        self.config, self.shortest, self.longest = config, shortest, longest
+        self.config, self.shortest = config, shortest
         self.tokens, self.max_length = tokens, max_length
         self.ids = {token: piece for piece, token in enumerate(tokens or ())}
         self.translator = _engine().Translator(
@@ -167,7 +166,7 @@ class Search:
 
     def __call__(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
         """Hypotheses without their EOS."""
-        limit = self.longest or max(map(len, sentences)) - 1 + self.config.max_extra_tokens
+        limit = max(map(len, sentences)) - 1 + self.config.max_extra_tokens
         results = self.translator.translate_batch(
             [list(map(self._token, sentence)) for sentence in sentences],
             beam_size=self.config.beam,
