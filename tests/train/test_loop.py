@@ -261,6 +261,19 @@ def watched(items: Iterator[Update], seen: list[Update]) -> Iterator[Update]:
         yield item
 
 
+def test_an_optimizer_that_would_not_skip_an_update_is_refused(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Plain(optimizers.Adam):
+        def __init__(self, model: torch.nn.Module, config: Config) -> None:
+            super().__init__(model, config)
+            self.optimizer = torch.optim.NAdam(model.parameters(), lr=0.0)
+
+    monkeypatch.setitem(optimizers.OPTIMIZERS, "adam", Plain)
+    with pytest.raises(UserError, match=r"^train\.optimizer adam: .* made with fused=True"):
+        run(tiny_config, tiny_corpus, tmp_path)
+
+
 def poison(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float) -> None:
     """Make one number of the gradient `value` in these steps (from 1)."""
     true_apply, step = loop.apply, itertools.count(1)

@@ -113,6 +113,12 @@ class _Training:
         )
         self.schedule = optimizers.make(self.model, config)
         self.optimizer = self.schedule.optimizer
+        if not getattr(self.optimizer, "_step_supports_amp_scaling", False):
+            # Else `apply` neither clips gradients nor leaves out updates that are not finite.
+            raise UserError(
+                f"train.optimizer {config.optimizer}: torch's optimizer must be made with "
+                "fused=True, or read found_inf and grad_scale, and say _step_supports_amp_scaling"
+            )
         self.progress = Progress()
         if resume is not None:
             self.progress = checkpointing.load(resume, self.model, self.optimizer, self.identity())
