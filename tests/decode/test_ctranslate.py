@@ -110,6 +110,10 @@ def test_what_it_does_not_know_is_refused(tmp_path: Path) -> None:
     for mixer in ({"encoder_mixer": "recurrent"}, {"decoder_mixer": "separable"}):
         with pytest.raises(UserError, match="self_attention only; this model has"):
             ctranslate.export(randomised(small(**mixer)), tmp_path / "no")
+    own = randomised(small())
+    object.__setattr__(own.config, "attention", "cosine")
+    with pytest.raises(UserError, match=r"CTranslate2 knows dot-product .* has cosine"):
+        ctranslate.export(own, tmp_path / "no")
     unknown = randomised(small())
     object.__setattr__(unknown.config, "feed_forward", "geglu")
     with pytest.raises(UserError, match=r"knows feed_forward relu and swiglu, .* has geglu"):

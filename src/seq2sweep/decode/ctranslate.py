@@ -31,6 +31,7 @@ from seq2sweep.model.layers import (
     sinusoids,
 )
 
+DOT_PRODUCTS = "scaled_dot_product", "dot_product"
 GATED = {"relu": False, "swiglu": True}
 """Kinds of feed-forward that CTranslate2 knows, and whether they have a gate."""
 
@@ -96,7 +97,7 @@ def known(model: Architecture) -> TransformerConfig:
     """The model's settings.
 
     Raises UserError for what CTranslate2 does not know: other architectures, models for trees,
-    other mixers than self-attention, additive attention, heads whose d_k and d_v are not
+    other mixers than self-attention, attention but by dot products, heads whose d_k and d_v are not
     d_model / heads, kinds of feed-forward and norm that are not the paper's, swiglu or rmsnorm.
     """
     if not isinstance(model, Transformer):
@@ -116,7 +117,7 @@ def known(model: Architecture) -> TransformerConfig:
             f"{config.encoder_mixer} and {config.decoder_mixer}"
         )
     width = config.d_model / config.heads
-    if config.attention == "additive" or {config.d_k, config.d_v} != {width}:
+    if config.attention not in DOT_PRODUCTS or {config.d_k, config.d_v} != {width}:
         raise UserError(
             "CTranslate2 knows dot-product attention with d_k = d_v = d_model / heads only; this "
             f"model has {config.attention}, d_k {config.d_k}, d_v {config.d_v}, d_model "

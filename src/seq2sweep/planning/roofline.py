@@ -167,7 +167,7 @@ def serves(model: ModelConfig) -> bool:
     """
     return (
         isinstance(model, TransformerConfig)
-        and model.attention != "additive"
+        and model.attention in ("scaled_dot_product", "dot_product")
         and model.encoder_mixer == model.decoder_mixer == "self_attention"
     )
 
