@@ -27,6 +27,7 @@ Pairs = list[tuple[str, str]]
 
 @pytest.fixture(autouse=True)
 def _project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposal, "available_cpus", lambda: 2)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
 
 
@@ -220,6 +221,14 @@ def test_devices_are_those_that_are_here(monkeypatch: pytest.MonkeyPatch) -> Non
     config = sized(2_000_000)
     assert (config.cluster.workers, config.cluster.gpus_per_worker) == (4, 1)
     assert config.train.tokens_per_pass == presets.load("base").config.train.tokens_per_pass
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [(1, 1), (64, 2)])
+def test_no_more_workers_than_cpus(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, workers: int
+) -> None:
+    monkeypatch.setattr(proposal, "available_cpus", lambda: cpus)
+    assert sized(500).cluster.workers == workers
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from seq2sweep.data.own.discovery import Found
 from seq2sweep.data.own.hold_out import Sentences
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
+from seq2sweep.parallel import available_cpus
 from seq2sweep.planning.workload import CHARACTERS_A_PIECE
 
 
@@ -209,6 +210,7 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
     steps = max(LEAST_WARMUPS * preset.train.warmup_steps, _rounded(size.epochs * epoch))
     steps = min(steps, max(preset.train.steps, LEAST_WARMUPS * preset.train.warmup_steps))
     gpus = torch.cuda.device_count()
+    workers = gpus or min(presets.load("phrasebook").config.cluster.workers, available_cpus())
     why = f"each piece occurs {SEEN} times or more on average"
     if pieces == least:
         why = f"the fewest that are proposed for {train.different_characters:,} characters"
@@ -221,7 +223,7 @@ def _sized(pairs: int, train: Sentences) -> tuple[dict[str, Any], list[str]]:
         **{f"model.{key}": getattr(model, key) for key in ("d_model", "d_k", "d_v")},
         "train.steps": steps,
         "sweep.method": "none",
-        "cluster.workers": gpus or presets.load("phrasebook").config.cluster.workers,
+        "cluster.workers": workers,
         "cluster.gpus_per_worker": min(1, gpus),
     }
     if not gpus:
