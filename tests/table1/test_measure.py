@@ -113,6 +113,15 @@ def test_what_the_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatc
         measure(settings, ABOUT)
 
 
+def test_a_container_may_hold_less_than_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Table1Config(lengths=(4, 1024), widths=(4, 256))
+    measure_module.check_memory(settings)
+    groups = [(2.0**40, 2.0**39), (2.0**30, 2.0**24)]
+    monkeypatch.setattr(measure_module, "own_groups", lambda: groups)
+    with pytest.raises(UserError, match=r"and 0\.0 GiB of memory are free"):
+        measure_module.check_memory(settings)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from seq2sweep import console
 from seq2sweep.config import Table1Config
 from seq2sweep.errors import UserError
-from seq2sweep.hardware import cpu_features
+from seq2sweep.hardware import cpu_features, own_groups
 from seq2sweep.model import products
 from seq2sweep.table1 import path_length
 from seq2sweep.table1.exponents import fit
@@ -194,7 +194,8 @@ def check_memory(settings: Table1Config) -> None:
     numbers += 6 * n * (settings.neighbourhood + 16) * max(1, d // 64)
     if settings.precision != "float32":
         numbers += 6 * n * n * max(1, d // 64)
-    needed, free = numbers * size, psutil.virtual_memory().available
+    free = min([psutil.virtual_memory().available, *(left for _, left in own_groups())])
+    needed = numbers * size
     if needed > free / 2:
         raise UserError(
             f"table1.lengths up to {n} with table1.widths up to {d} need about "
