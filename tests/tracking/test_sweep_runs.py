@@ -140,6 +140,30 @@ def test_what_an_earlier_sweep_trained_comes_from_the_libraries_of_then(
         assert runs[name].data.tags["git.commit"] == made_by["git.commit"]
 
 
+def test_a_variant_comes_from_what_trained_its_seeds(
+    tmp_path: Path, config: Config, store: tuple[str, Path]
+) -> None:
+    sweep = Sweep(tmp_path, config)
+    now = {"git.commit": "b", "git.dirty": "true", "host": "new", "data.dataset": "sum"}
+    then = {"git.commit": "a", "git.dirty": "false", "host": "old"}
+    sweep.recorder.lineage = now
+    with sweep.parent, sweep.recorder:
+        for seed in (1, 2):
+            sweep.start(f"base seed={seed}", done_before=True, made_by=then)
+        sweep.start("A-heads-1 seed=1", done_before=True, made_by=then)
+        sweep.start("A-heads-1 seed=2")
+        for seed in (1, 2):
+            sweep.start(f"D-dropout-0.0 seed={seed}")
+    runs = sweep.recorded(store)
+    both = {"git.commit": "a, b", "git.dirty": "false, true", "host": "old, new"}
+    for name, made_by in (("base", then), ("A-heads-1", both), ("D-dropout-0.0", now)):
+        told, tags = sweep.lineage(runs[name]), runs[name].data.tags
+        assert {key: told[key] for key in now} == now | made_by
+        assert "train.seed" not in told["params"]
+        assert tags["git.commit"] == tags["mlflow.source.git.commit"] == made_by["git.commit"]
+        assert tags.get("git.dirty", "false") == made_by["git.dirty"]
+
+
 @pytest.fixture
 def sweep(tmp_path: Path, config: Config) -> Sweep:
     return Sweep(tmp_path, config)

@@ -70,9 +70,16 @@ def made_by(lineage: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in lineage.items() if key.startswith(which)}
 
 
+def of_several(lineages: Collection[Mapping[str, str]]) -> dict[str, str]:
+    """What several lineages say; where they differ, all that they say, with commas between."""
+    keys = dict.fromkeys(key for lineage in lineages for key in lineage)
+    said = {key: [lineage.get(key, UNKNOWN) for lineage in lineages] for key in keys}
+    return {key: ", ".join(dict.fromkeys(values)) for key, values in said.items()}
+
+
 def tags(lineage: Mapping[str, str]) -> dict[str, str]:
     """What of a lineage MLflow shows beside a run, and finds it by: the commit and the program."""
-    dirty = {"git.dirty": lineage["git.dirty"]} if lineage.get("git.dirty") == "true" else {}
+    dirty = {"git.dirty": lineage["git.dirty"]} if "true" in lineage.get("git.dirty", "") else {}
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return {
         "git.commit": lineage["git.commit"],

@@ -26,6 +26,7 @@ from seq2sweep.tracking.lineage import (
     dataset_name,
     document,
     made_by,
+    of_several,
     origin_tags,
     parameters,
     tags,
@@ -128,12 +129,10 @@ class SweepRecorder:
             if variant.variant not in self.variants:
                 own = {key: value for key, value in params.items() if key != "train.seed"}
                 about: dict[str, Any] = {"kind": "variant", "parent": above, "to": self.parent.to}
-                about["tags"] = known | tags(self.lineage)
-                run = Recorder(root, variant.variant, params=own, **about)
-                without = ["train.seed"]
-                run.text(LINEAGE, document(self.lineage, config, without=without))
+                run = Recorder(root, variant.variant, params=own, tags=known, **about)
                 self.use_data(run, config)
                 self.variants[variant.variant] = VariantRun(run, variant)
+            self.variants[variant.variant].come_from(lineage)
             above = self.variants[variant.variant].run.name
         run = Recorder(
             root,
@@ -207,7 +206,16 @@ class VariantRun:
     def __init__(self, run: Recorder, variant: Variant) -> None:
         self.run, self.variant, self.seeds = run, variant, variant.config.sweep.seeds
         self.ended: dict[int, Ended] = {}
+        self.lineages: list[dict[str, str]] = []
         self.logged = False
+
+    def come_from(self, lineage: dict[str, str]) -> None:
+        """A seed has begun; lineage: of its run, maybe another than that of the seeds before it."""
+        if lineage not in self.lineages:
+            self.lineages.append(lineage)
+            whole = of_several(self.lineages)
+            self.run.tag(tags(whole))
+            self.run.text(LINEAGE, document(whole, self.variant.config, without=["train.seed"]))
 
     def end(self, seed: int, ended: Ended) -> None:
         """A seed has ended; with the last one the variant has."""
