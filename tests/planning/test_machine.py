@@ -13,7 +13,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.planning import machine
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
-from tests.planning.conftest import preset, record_run, write
+from tests.planning.conftest import load_of, preset, record_run, write
 
 
 def test_devices_are_found_by_a_part_of_their_name(project: Path) -> None:
@@ -230,6 +230,30 @@ def test_cpus_train_with_the_workers_of_params(
     monkeypatch.delenv("RAY_ADDRESS")
     write(project, "phrasebook", **{"cluster.workers": 8})
     assert "do not fit 4 CPUs" in plan(project)["notes"][0]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_all_cpus_translate_however_few_have_trained(
+    project: Path, monkeypatch: pytest.MonkeyPatch, trained: bool
+) -> None:
+    """What a rate is from: an assumption, or a run of one worker of one thread."""
+    monkeypatch.setattr(machine, "available_cpus", lambda: 8)
+    config = preset("phrasebook", **{"cluster.workers": 1, "cluster.cpus_per_worker": 1})
+    load = load_of("phrasebook", 2000)
+    if trained:
+        record_run(project / "runs/train-1", workers=1)
+    here = machine.planned(config, None, project, None)
+    one, all_of_them = here.training_speed(config, load), here.decoding_speed(config, load)
+    assert one is not None
+    assert all_of_them is not None
+    assert all_of_them.flops_per_second == pytest.approx(8 * one.flops_per_second)
+    assert (one.about, all_of_them.about) == (not trained, True)
+    # All CPUs have trained: as exact as that.
+    config = preset("phrasebook", **{"cluster.workers": 4})
+    record_run(project / "runs/train-2", workers=4, threads=2)
+    again = machine.planned(config, None, project, None).decoding_speed(config, load)
+    assert again is not None
+    assert not again.about
 
 
 @pytest.mark.parametrize(("share", "slots"), [(0.6, 8), (0.4, 16), (0.25, 32), (1.0, 8)])

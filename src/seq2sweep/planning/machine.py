@@ -133,8 +133,9 @@ class Machine:
         return self.device.memory * self.workers / self.slots / config.sweep.workers_per_trial
 
     def decoding_speed(self, config: Config, load: Workload) -> Speed | None:
-        """Of a training on what evaluates: one GPU, or all CPUs."""
-        return self._speed(config, load, 1 if self.device.gpu else self.workers, self.each)
+        """Of a training on what evaluates: one GPU, or all CPUs, however many the training has."""
+        workers, devices = (1, 1) if self.device.gpu else (self.workers, self.device.count)
+        return self._speed(config, load, workers, devices / workers)
 
     def _speed(self, config: Config, load: Workload, workers: int, each: float) -> Speed | None:
         """By the nearest recorded run; else by a roofline, or, as with --mfu, by the peak.
@@ -324,8 +325,7 @@ def local_gpus(config: Config, project: Path) -> Device | None:
     if not count or torch.cuda.device_count() < count:
         return None
     name = torch.cuda.get_device_name(0).removeprefix("NVIDIA ")
-    wanted, d_model = config.train.precision, config.model.d_model
-    precision = choose_precision(wanted, torch.device("cuda"), d_model)
+    precision = choose_precision(config.train.precision, torch.device("cuda"), config.model.d_model)
     found = _described(name, count, precision, read_table(project, needed=False))
     memory = float(torch.cuda.get_device_properties(0).total_memory)
     return dataclasses.replace(found, memory=memory)
