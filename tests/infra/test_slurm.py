@@ -252,6 +252,26 @@ def test_a_stage_that_says_75_itself_goes_back_too(submit: Callable[..., Job]) -
     assert "scontrol requeue 4242" in job.calls
 
 
+@pytest.mark.parametrize(
+    ("stage", "others_end", "again"),
+    [("evaluate", False, False), ("evaluate", True, True), ("train", False, True)],
+)
+def test_what_had_a_whole_slice_in_vain_is_not_begun_anew_for_ever(
+    submit: Callable[..., Job], tmp_path: Path, stage: str, others_end: bool, again: bool
+) -> None:
+    lock = tmp_path / "dvc.lock"
+    lock.write_text("encode")
+    job = submit("dvc", "repro", "-m", f"pipeline.{stage}")  # as the command of a stage has it
+    job.wait_for("address 10.0.0.7:24242")
+    lock.write_text("encode train" if others_end else "encode")
+    os.kill(job.process.pid, signal.SIGUSR1)
+    assert job.end() == (0 if again else 1)
+    assert "dvc saves" in job.calls
+    assert ("scontrol requeue 4242" in job.calls) == again
+    told = "evaluate takes longer than a slice, and begins anew in each: ask for more with sbatch"
+    assert (told in (job.folder / "log").read_text()) != again
+
+
 def test_what_ends_well_in_its_last_minutes_is_done(submit: Callable[..., Job]) -> None:
     job = submit(ON_SIGNAL="0")
     job.wait_for("address 10.0.0.7:24242")
