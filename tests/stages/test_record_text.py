@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.stages.scoring import record_text
+from seq2sweep.stages.scoring import described, record_text
 
 TEXT = "source\treference\n( a\u2028b\t(TOP (S (NN a)))\n"
 
@@ -49,3 +50,17 @@ def test_sentences_are_recorded() -> None:
 def test_what_must_stay_here_is_not(preset: str, changes: dict[str, Any]) -> None:
     run = recorded(preset, changes)
     assert (run.files, run.tables) == ([], {})
+    assert linked(preset, changes, "") == ["lineage.json"]
+
+
+def linked(name: str, changes: dict[str, Any], ending: str) -> list[str]:
+    """What the description of an evaluation has links to."""
+    config = configuration.with_changes(presets.load(name).config, changes)
+    return re.findall(r"\(RUN_PAGE/artifacts/([^)]*)\)", described(config, {}, {}, ending))
+
+
+def test_the_report_is_linked_where_it_is_recorded() -> None:
+    """With the evaluation of the stage evaluate, not with a self-trained parser's."""
+    always = ["translations.json", "lineage.json"]
+    assert linked("parsing", {}, "") == ["index.html", *always]
+    assert linked("parsing", {}, "-semi-supervised") == always

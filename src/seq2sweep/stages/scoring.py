@@ -181,7 +181,7 @@ def record(
     how = {f"{config.data.score}.signature": signature(metrics, config)}
     run.tag(how)
     run.tag(how, on_parent=True)
-    run.describe(described(config, figures, how))
+    run.describe(described(config, figures, how, ending))
 
 
 @contextlib.contextmanager
@@ -217,16 +217,24 @@ def record_model(
     )
 
 
-def described(config: Config, figures: dict[str, float], how: dict[str, str]) -> str:
-    """The evaluation in Markdown, as MLflow shows it. figures, how: as they are recorded."""
+def described(
+    config: Config, figures: dict[str, float], how: dict[str, str], ending: str = ""
+) -> str:
+    """The evaluation in Markdown, as MLflow shows it, with links to what its run gets.
+
+    figures, how: as they are recorded; ending: as `score_model` has it.
+    """
     decoding = parameters(config, "evaluate").items()
     table = [(key, f"{value:,.2f}") for key, value in figures.items()]
+    links = {"lineage": "lineage.json"}
+    if not config.data.kept_back:
+        links = {"translations": "translations.json", **links}
+        if not ending:  # the stage report attaches it to the run of metrics/evaluate.json
+            links = {"Report": "index.html", **links}
     return "\n".join(
         [
             f"The test set of {stage.dataset_in_words(config)}, translated and scored. "
-            "[Report](RUN_PAGE/artifacts/index.html) · "
-            "[translations](RUN_PAGE/artifacts/translations.json) · "
-            "[lineage](RUN_PAGE/artifacts/lineage.json)",
+            + " · ".join(f"[{what}](RUN_PAGE/artifacts/{file})" for what, file in links.items()),
             "",
             *markdown_table(("what", "value"), table),
             "",
