@@ -469,6 +469,27 @@ def test_a_folder_has_a_name_that_file_systems_take(key: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("folder", "made"),
+    [
+        ("data", "data/raw"),
+        ("./data/", "data/raw"),
+        ("data/clean/mine", "data/clean"),
+        ("models", "models/train"),
+        ("reports", "reports/translations.tsv"),
+        (".", "data/raw"),
+        (str(Path("data").absolute()), "data/raw"),
+    ],
+)
+def test_what_stages_make_lies_apart_from_the_data(folder: str, made: str) -> None:
+    """Else DVC has a cycle, and says so in a stack of its own."""
+    message = error_of_change({"data.folder": folder})
+    rule = f"must be a folder apart from {made}, which stages make, such as corpora/mine"
+    assert message.endswith(f"data.folder {rule}, not {folder!r}")
+    for beside in ("data/mine", "database", "reports/mine", "corpora/data"):
+        configuration.with_changes(BASE, {"data.folder": beside})
+
+
+@pytest.mark.parametrize(
     ("storage", "problem"),
     [
         ("hdfs://host/runs", "must be a folder, s3://bucket/prefix or gs://bucket/prefix"),

@@ -155,17 +155,18 @@ def test_data_that_are_here_already(tmp_path: Path, page_of: Page) -> None:
     plan = data_plan(config_of("phrasebook", tmp_path))
     assert plan["pairs"] == presets.load("phrasebook").config.data.phrasebook.train
     assert "  Nothing to download\n" in page_of(plan)
-    own = {"data.dataset": "files", "data.folder": str(tmp_path)}
+    (folder := tmp_path / "own").mkdir()
+    own = {"data.dataset": "files", "data.folder": str(folder)}
     for split in ("train", "valid", "test"):
         own |= {f"data.files.{split}": [f"{split}.en", f"{split}.de"]}
         for side in ("en", "de"):
-            (tmp_path / f"{split}.{side}").write_text("a\nb\nc\n")
-    (tmp_path / "train.de").unlink()
+            (folder / f"{split}.{side}").write_text("a\nb\nc\n")
+    (folder / "train.de").unlink()
     with pytest.raises(UserError, match=r"train\.de is missing: check data\.folder"):
         data_plan(config_of("phrasebook", tmp_path, **own))
-    (tmp_path / "train.de").write_text("a\nb\nc\n")
+    (folder / "train.de").write_text("a\nb\nc\n")
     assert data_plan(config_of("phrasebook", tmp_path, **own))["pairs"] == 3
-    (tmp_path / "train.de").write_text("a\nb\n")
+    (folder / "train.de").write_text("a\nb\n")
     with pytest.raises(UserError, match=r"train\.en has 3 lines but .*train\.de has 2 lines"):
         data_plan(config_of("phrasebook", tmp_path, **own))
 

@@ -7,11 +7,13 @@ A section has its checks beside its fields: of one value the field's rules, of s
 from __future__ import annotations
 
 import dataclasses
+import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from seq2sweep import project_files
 from seq2sweep.config.architectures import ModelConfig
 from seq2sweep.config.datasets import (
     DataConfig,
@@ -31,6 +33,12 @@ from seq2sweep.config.execution import (
 from seq2sweep.config.fields import ABOVE_0, SEED, SHARE, field, is_address, must
 from seq2sweep.config.scores import SCORES
 
+MADE = (
+    *(project_files.RAW, project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED),
+    *(project_files.MODEL, project_files.TEACHER, project_files.SILVER, project_files.STUDENT),
+    *(project_files.EVALUATED, project_files.TRANSLATIONS),
+)
+"""By DVC's stages, of metrics and reports one each."""
 SHOWN_STEPS = 20
 MOST_RUNGS = 10_000
 """Of scheduler median, which are all kept in memory."""
@@ -211,12 +219,7 @@ class Config:
     def problems(self) -> Iterator[str]:
         """What sections ask of each other."""
         yield from self._problems_of_held_out()
-        inside = (
-            Path(self.download.folder).absolute().is_relative_to(Path(self.data.folder).absolute())
-        )
-        if self.data.registered and inside:
-            rule = f"outside of data.folder, {self.data.folder}, which downloads must not change"
-            yield must("download.folder", rule, self.download.folder)
+        yield from self._problems_of_folders()
         yield from self._problems_of_trees()
         yield from self._problems_of_self_training()
         yield from self._problems_of_objectives()
@@ -268,6 +271,18 @@ class Config:
                 f"sweep.objectives names {', '.join(foreign)}, by which data.target "
                 f"{self.data.target} is not scored: it is by {self.data.score}"
             )
+
+    def _problems_of_folders(self) -> Iterator[str]:
+        """DVC watches all of data.folder, so that nothing that changes later may lie there."""
+        folder = Path(os.path.abspath(self.data.folder))
+        for made in MADE:
+            path = Path(os.path.abspath(made))
+            if path.is_relative_to(folder) or folder.is_relative_to(path):
+                rule = f"a folder apart from {made}, which stages make, such as corpora/mine"
+                yield must("data.folder", rule, self.data.folder)
+        if self.data.registered and Path(self.download.folder).absolute().is_relative_to(folder):
+            rule = f"outside of data.folder, {self.data.folder}, which downloads must not change"
+            yield must("download.folder", rule, self.download.folder)
 
     def _problems_of_held_out(self) -> Iterator[str]:
         """What is held out of training must not be trained on."""
