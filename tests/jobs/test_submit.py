@@ -362,6 +362,10 @@ def test_a_text_that_the_job_would_not_have_is_told_before_it_is_submitted(
     stub.set({"data.folder": "texts", "attention.alignments": "gold.txt"})
     (stub.folder / "texts/gold.txt").write_text("0-0\n")
     assert "texts/gold.txt" in order(stub, stage).content.files
+    for outside in ("/elsewhere/gold.txt", "../texts/gold.txt"):  # the stage would refuse them
+        stub.set({"attention.alignments": outside})
+        with pytest.raises(UserError, match=f"^attention.alignments names {outside}, which is out"):
+            order(stub, stage)
 
 
 def test_stages_of_a_job_follow_those_that_they_read() -> None:

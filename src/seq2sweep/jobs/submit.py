@@ -20,6 +20,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.console import say
+from seq2sweep.data.sources import check_inside
 from seq2sweep.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, OperationalError, UserError
 from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
@@ -118,8 +119,7 @@ def run(config: Config, wanted: Order, address: str | None = None, *, detach: bo
     from seq2sweep.cluster.job_client import JobServer
 
     server = JobServer(_address(config, address))
-    failures, most = 0, config.cluster.max_failures
-    submitting = f"submitting {wanted.job}"
+    failures, most, submitting = 0, config.cluster.max_failures, f"submitting {wanted.job}"
     with console.never_silent(submitting):
         while (name := _submit_or_attach(server, config, wanted, storage)) is not None:
             if detach:
@@ -203,18 +203,20 @@ def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
 
 
 def _require_texts(config: Config, running: Sequence[str], content: bundle.Upload) -> None:
-    """Raise UserError where a file of `data.folder` that one of these stages reads is not uploaded:
-    the job would fail when what comes before has been trained."""
+    """Raise UserError where a file that one of these stages reads is outside of `data.folder`, or
+    not uploaded: the job would fail when what comes before has been trained."""
     attention, parsing = config.attention, config.self_training
     read: dict[str, tuple[str, Sequence[str | None]]] = {
         "attention.alignments": ("attention", [attention.alignments] * bool(attention.sentences)),
         "self_training.files": ("silver", parsing.files * bool(parsing.sentences)),
     }
     for key, (stage, names) in read.items():
-        paths = [os.path.normpath(Path(config.data.folder) / name) for name in names if name]
-        # A full path may be one that all nodes see.
+        wanted = [name for name in names if name and stage in running]
+        check_inside(key, wanted)
+        paths = [os.path.normpath(Path(config.data.folder) / name) for name in wanted]
+        # A folder with a full path may be one that all nodes see.
         missing = [p for p in paths if not os.path.isabs(p) and p not in content.files]
-        if stage in running and missing:
+        if missing:
             raise UserError(
                 f"{key}: {missing[0]} is missing, or git or .rayignore ignores it, and the stage "
                 f"{stage} of the job would read it: add it to git, or run `dvc repro` here with "
@@ -244,8 +246,7 @@ def check_records_stay(config: Config, wanted: Order | None = None) -> None:
     """
     if wanted and dvc_stages.makes_data(wanted.project, wanted.stage):
         return
-    variable = "MLFLOW_TRACKING_URI"
-    key, uri = "tracking.uri", config.tracking.uri
+    variable, key, uri = "MLFLOW_TRACKING_URI", "tracking.uri", config.tracking.uri
     if not uri and variable in config.cluster.job_environment:
         key, uri = f"${variable}", os.environ.get(variable)
     if is_lasting(uri):
@@ -315,13 +316,12 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     for path, total in wanted.inputs.items():
         results.put(wanted.project, [path], storage, results.of_input(total, path))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
-    told = about | {"job": wanted.job, "inputs": wanted.inputs}
-    description = json.dumps(told, indent=2).encode()
-    storage.write(results.of_job(wanted.job, results.ORDER), description)
+    told = json.dumps(about | {"job": wanted.job, "inputs": wanted.inputs}, indent=2).encode()
+    storage.write(results.of_job(wanted.job, results.ORDER), told)
     # Those of attempts that ended before they had begun.
     known = {_values(job.metadata): job.status.is_terminal() for job in server.jobs()}
     results.remove_values(storage, known.get)
-    files = wanted.content.files | {entrypoint.DESCRIPTION: description}
+    files = wanted.content.files | {entrypoint.DESCRIPTION: told}
     files.pop("dvc.lock", None)
     if wanted.inputs:
         files["dvc.lock"] = dvc_stages.lock_of_inputs(wanted.project, wanted.stage)
