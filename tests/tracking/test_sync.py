@@ -15,7 +15,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.tracking.mlflow_store import Experiment
-from seq2sweep.tracking.outbox import Addressee, Outbox, outboxes
+from seq2sweep.tracking.outbox import Addressee, Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import sync
 from tests.tracking import scenario
@@ -63,15 +63,19 @@ def test_what_is_for_another_store_is_left_alone(
     shared = configuration.with_changes(config, {"cluster.storage": str(storage)})
     Path("params.yaml").write_text(configuration.dump(shared))
     to = Addressee("http://theirs:5000", "seq2sweep", "/their/clone")
-    with Recorder(storage / "tracking", "theirs", kind="test", to=to):
-        pass
+    for name in ("theirs", "delivered"):
+        with Recorder(storage / "tracking", name, kind="test", name=name, to=to):
+            pass
+    box = Outbox(storage / "tracking" / "delivered")  # as that of a training, which stays
+    end = box.path.stat().st_size
+    Cursor(to.store, to.experiment, position=end, whole=end).save(box)
     assert main(["sync"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line == (
         f"nothing is left to record; 1 run(s) in {storage / 'tracking'} were recorded elsewhere, "
         "for other stores: set tracking.uri and tracking.experiment to theirs"
     )
-    assert len(outboxes(storage / "tracking")) == 1
+    assert len(outboxes(storage / "tracking")) == 2
     # In a project's own folder, which may have been moved since, there are no others'.
     Path("runs").mkdir()
     (storage / "tracking").rename("runs/tracking")

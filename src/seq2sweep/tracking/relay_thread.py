@@ -222,7 +222,7 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
         more = f"; and so for {len(others)} more" if others else ""
         raise OperationalError(_refusal(root / name, why) + more)
     done = f"recorded in MLflow: {relay.applied} record(s)" if relay.applied else ""
-    if foreign := len(outboxes(root)) - len(outboxes(root, relay.to)):
+    if foreign := _left_to_others(relay):
         done = f"{done or 'nothing is left to record'}; {foreign} run(s) in {root} were recorded "
         done += "elsewhere, for other stores: set tracking.uri and tracking.experiment to theirs"
     if whole:
@@ -230,6 +230,18 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
     counts = Counter(relay.waiting.values())
     why = "; ".join(f"{count} run(s) wait: {what}" for what, count in counts.items())
     return f"{done or 'nothing recorded'}; {why}"
+
+
+def _left_to_others(relay: Relay) -> int:
+    """Outboxes of other stores that these do not hold whole; a training's stays when they do."""
+    boxes, count = outboxes(relay.root), 0
+    ours = {box.name for box in outboxes(relay.root, relay.to)}
+    for box in boxes:
+        if box.name not in ours:
+            # Removed in between, or another user's.
+            with contextlib.suppress(OSError):
+                count += relay.cursor(box).position < box.path.stat().st_size
+    return count
 
 
 def _deliver(relay: Relay) -> bool:
