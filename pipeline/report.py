@@ -90,7 +90,8 @@ def work(config: Config) -> None:
 def record(
     config: Config, receipt: dict[str, Any], results: page.Results, evaluate: dict[str, Any]
 ) -> None:
-    """Give the evaluation's run in MLflow the report, and the experiment its description.
+    """Give the evaluation's run in MLflow the report and the page that it links, and the
+    experiment its description.
 
     receipt: of the training; evaluate: metrics/evaluate.json.
     """
@@ -108,7 +109,8 @@ def record(
     if results.sweep is not None:
         told += ["", *markdown_table(*overview(results.sweep))]
     with RelayThread(*where) as relay:
-        files = [project_files.REPORTS / "index.html"]
+        pages = ("index.html", "attention.html")  # the first links the second
+        files = [path for name in pages if (path := project_files.REPORTS / name).exists()]
         name, run_id = stage.evaluation_of(receipt), evaluate["mlflow_run_id"]
         attach(relay.root, name, files, "\n".join(told), run_id, relay.to)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import html
@@ -11,6 +12,7 @@ import math
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -452,6 +454,25 @@ def test_inputs_are_left_unchanged() -> None:
     page.render(given)
     formats.csv_text(given.sweep)
     assert given.sweep == before
+
+
+def test_the_page_that_is_linked_is_recorded_beside(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+
+    def attach(root: Path, name: str, files: list[Path], *rest: Any) -> None:
+        given.append([path.name for path in files])
+
+    def relay(*where: Any) -> Any:
+        return contextlib.nullcontext(types.SimpleNamespace(root=project, to=None))
+
+    monkeypatch.setattr(stage_report, "attach", attach)
+    monkeypatch.setattr("seq2sweep.tracking.relay_thread.RelayThread", relay)
+    for name in ("index.html", "attention.html"):
+        (project / "reports" / name).write_text("a page", encoding="utf-8")
+        stage_report.record(preset(), {"run": "train-1"}, results(), {**results().evaluate})
+    assert given == [["index.html"], ["index.html", "attention.html"]]
 
 
 def test_attention_is_linked_with_its_numbers(project: Path) -> None:
