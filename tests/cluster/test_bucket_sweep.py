@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from seq2sweep import config as configuration
+from seq2sweep.cluster import tune_runner
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import checkpoints
 from seq2sweep.storage.object_store import ObjectStore, node_folder, user_folder
+from tests.cluster import trials
 from tests.cluster.test_tune_runner import sweep
 from tests.conftest import Corpus
 
@@ -88,3 +91,33 @@ def test_several_workers_need_a_folder(there: Config) -> None:
     with pytest.raises(UserError, match=r"trials of several workers need a folder that all nodes"):
         configuration.with_changes(there, several)
     configuration.with_changes(there, several | {"sweep.method": "none"})
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_a_trial_that_hangs_is_told_from_one_that_was_killed(
+    cluster: None,
+    there: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    in_bucket: bool,
+) -> None:
+    storage = there.cluster.storage if in_bucket else "runs"
+    changes = {"cluster.storage": storage, "sweep.space": {}, "sweep.max_failures": 1}
+    alone = configuration.with_changes(there, changes)
+    monkeypatch.setattr(tune_runner, "run_trial", trials.hangs)
+    [result], _ = sweep(alone, tiny_corpus, project)
+    log = result.journal.with_name(
+        f"hang-0.{socket.gethostname()}.log" if in_bucket else "hang-0.log"
+    )
+    hung = f"no update in cluster.hang_seconds, worker timeout; stack traces are in {log}"
+    assert f"base: {hung} (retry 1 of 1: sweep.max_failures)" in capsys.readouterr().out
+    assert "trials.py" in log.read_text()
+    assert "its process was killed" in str(result.cause)
+    # Nor is that of an earlier sweep news.
+    monkeypatch.setattr(tune_runner, "run_trial", trials.dies)
+    [result], _ = sweep(alone, tiny_corpus, project)
+    assert "its process was killed" in str(result.cause)
+    assert "hang_seconds" not in capsys.readouterr().out

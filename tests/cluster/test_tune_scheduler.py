@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ray.exceptions import RayTaskError, RuntimeEnvSetupError
+from ray.exceptions import ActorDiedError, RayTaskError, RuntimeEnvSetupError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
@@ -351,3 +351,26 @@ def test_what_would_come_again_is_not_tried_again(
         trial.handle_error(error)
     assert errors == {trial.trial_id: error}
     assert trial.should_recover() == again
+
+
+def test_a_hang_is_told_once_with_its_stack_traces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever dies next, before it has a log of its own, was killed."""
+    of_sweep = SimpleNamespace(sweep=SimpleNamespace(max_failures=3))
+    variant = SimpleNamespace(name="base", config=of_sweep)
+    record: Any = SimpleNamespace(variant=variant, store=RunStore(tmp_path), folder=tmp_path)
+    trial, hooks = FakeTrial({"index": 0}), TuneHooks([record], RunStore(tmp_path), Mock())
+    log = tmp_path / "hang-0.log"
+    log.write_text("Timeout (0:10:00)!")
+    hooks.errors[trial.trial_id] = ValueError("wrong")
+    hooks.on_trial_recover(0, [], trial)
+    hooks.errors[trial.trial_id] = ActorDiedError()
+    hooks.on_trial_recover(0, [], trial)
+    hooks.on_trial_recover(0, [], trial)
+    hooks.catch_up()
+    raised, hung, killed = capsys.readouterr().out.splitlines()
+    assert raised.startswith("base: ValueError: wrong (retry ")
+    where = f"stack traces are in {log} (retry 0 of 3: sweep.max_failures)"
+    assert hung == f"base: no update in cluster.hang_seconds, worker timeout; {where}"
+    assert killed.startswith("base: its process was killed, ")

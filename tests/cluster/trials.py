@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from unittest import mock
 from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.runs.layout import newest_checkpoint
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.stores import worker_store
+from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 
 
 def fails_at_8(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
@@ -54,3 +58,19 @@ def full_disk(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     else:
         run_trial(assignment, trials)
         (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
+
+
+def hangs(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """The next one dies before it has a log of its own."""
+    settings = trials[assignment["index"]]
+    log = worker_store(settings["location"], settings["attempt"]).logs / HANG_LOG_NAME.format(
+        rank=0
+    )
+    if not log.exists():
+        with Watchdog(0.2, log):
+            time.sleep(600)
+    dies(assignment, trials)
+
+
+def dies(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

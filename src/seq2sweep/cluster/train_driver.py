@@ -293,8 +293,7 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
         return TrainingError(full, f"{AGAIN} after step {step}", final=True, step=step)
     hung = store.stack_traces(on_all_nodes) if is_death(cause) else []
     if hung:
-        logs = ", ".join(map(str, hung))
-        what = f"no update in cluster.hang_seconds, worker timeout; stack traces are in {logs}"
+        what = hang_in_words(hung)
     elif isinstance(cause, OSError) and cause.strerror and not is_lack_of_memory(cause):
         what = f"{who}{cause.filename or store.location} failed ({cause.strerror}): fix the storage"
     else:
@@ -306,6 +305,12 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
         further = f"{log} could not be written ({failure.strerror})"
         return TrainingError(what, further, step=step)
     return TrainingError(what, f"stack traces are in {log}; {AGAIN}", step=step)
+
+
+def hang_in_words(logs: list[Path]) -> str:
+    """Of a worker that ended itself; logs: as of `RunStore.stack_traces`."""
+    where = ", ".join(map(str, logs))
+    return f"no update in cluster.hang_seconds, worker timeout; stack traces are in {where}"
 
 
 def plain_cause(error: BaseException, killed: int = 0) -> str:

@@ -208,6 +208,8 @@ class _Sweep:
                     self._begin_to_score(record)
 
         self.store.begin_attempt(uuid.uuid4().hex)
+        for record in self.records:
+            record.store.begin_attempt(self.store.attempt)
         tuner = self._tuner(hooks, scratch)
         shutil.rmtree(scratch, ignore_errors=True)
         # It complains of failed trials, which are results here.

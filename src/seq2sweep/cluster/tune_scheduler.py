@@ -8,6 +8,7 @@ import json
 import queue
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ray import tune
@@ -16,9 +17,10 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals
-from seq2sweep.cluster.failures import system_kills
+from seq2sweep.cluster.failures import is_death, raised, system_kills
 from seq2sweep.cluster.local_cluster import MORE_ROOM
-from seq2sweep.cluster.train_driver import no_room, plain_cause
+from seq2sweep.cluster.tasks import on_all_nodes
+from seq2sweep.cluster.train_driver import hang_in_words, no_room, plain_cause
 from seq2sweep.cluster.tune_trial import METRIC, NO_PLACE, validations
 from seq2sweep.config import SweepConfig
 from seq2sweep.errors import UserError
@@ -192,6 +194,7 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         self.disk_full: str | None = None
         self.errors: dict[str, Exception] = {}
         self.killed = system_kills()
+        self.hangs: set[str] = set()  # the traces of those that were told
         self.told: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -293,7 +296,22 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         full = no_room(error, self._record(trial).store)
         if full is not None:
             return Failure(full, disk_full=True)
+        if is_death(raised(error)) and (hung := self._hung(self._record(trial))):
+            return Failure(hang_in_words(hung))
         return Failure(plain_cause(error, system_kills() - self.killed))
+
+    def _hung(self, record: TrialRecord) -> list[Path]:
+        """The logs of a trial's process that hung and ended itself, each once.
+
+        Now, as the next process renames them. With a bucket that may be on another node, and they
+        stay on this one.
+        """
+        with contextlib.suppress(OSError):
+            logs = {log.read_text("utf-8"): log for log in record.store.stack_traces(on_all_nodes)}
+            news = [log for text, log in logs.items() if text not in self.hangs]
+            self.hangs |= logs.keys()
+            return news
+        return []
 
 
 def _failure(record: TrialRecord, otherwise: Failure) -> Failure:
