@@ -139,7 +139,7 @@ def test_more_steps_begin_where_the_run_ended(project: Project, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("optimizer", "computed"),
-    [("adam_constant", 4), ("nesterov", 4), ("adam_then_sgd", 16), ("as_published", 16)],
+    [("adam_constant", 4), ("nesterov", 4), ("adam_then_sgd", 16), ("as_published", 4)],
 )
 def test_more_steps_begin_anew_where_the_rate_depends_on_their_number(
     project: Project, tmp_path: Path, optimizer: str, computed: int
@@ -150,6 +150,27 @@ def test_more_steps_begin_anew_where_the_rate_depends_on_their_number(
     assert project.computed == computed
     project.storage = tmp_path / "elsewhere"
     assert same_end(longer, project.run({"train.steps": 16} | changes))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "resumes"),
+    [
+        ({}, True),
+        ({"model.architecture": "convolutional 1a2b3c4d"}, True),
+        ({"model.architecture": "bytenet 1a2b3c4d"}, True),
+        ({"model.architecture": "recurrent 1a2b3c4d"}, False),
+    ],
+)
+def test_as_published_begins_anew_where_the_rate_of_that_model_does(
+    project: Project, architecture: dict[str, Any], resumes: bool
+) -> None:
+    short, longer = ({"train.steps": n, "train.optimizer": "as_published"} for n in (4, 5))
+    earlier: dict[str, Any] = {"model.architecture": "of_an_earlier_version"}
+    project.run(short, **earlier)
+    project.run(short, **architecture)
+    project.run(longer, **architecture)
+    assert project.said is not None
+    assert project.said.startswith("resumes after step 4 of ") is resumes
 
 
 def test_a_run_of_another_kind_than_the_default_is_no_beginning(project: Project) -> None:

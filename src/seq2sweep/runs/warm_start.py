@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import code_fingerprint
-from seq2sweep.config import KEEPING
+from seq2sweep.config import DEFAULTS, KEEPING, architectures
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import (
@@ -39,8 +39,8 @@ RUN_NAME = "run.json"
 # In what a run may differ from the one that it takes its first steps from.
 LENGTH = {"train.steps", "train.tokens_per_pass", *KEEPING}
 PRECISION = "train.precision"
-OPTIMIZERS_BY_LENGTH = {"adam_then_sgd", "as_published"}
-"""Whose learning rate at a step depends on the number of steps, of some models at least."""
+OPTIMIZERS_BY_LENGTH = {"adam_then_sgd"}
+"""Whose learning rate at a step depends on the number of steps."""
 MOST_MODULES = 3
 """Named where code differs; the others are counted."""
 BEGIN_SECONDS = 3600.0
@@ -130,7 +130,7 @@ class _ExistingRun:
         own = self.origin.identity
         # A key that one of them lacks has its default there.
         keys = {key for key in {*identity, *own} if identity.get(key) != own.get(key)}
-        if "train.steps" in keys and own.get("train.optimizer") in OPTIMIZERS_BY_LENGTH:
+        if "train.steps" in keys and _optimizer(identity) in OPTIMIZERS_BY_LENGTH:
             return []
         if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
             return []
@@ -165,6 +165,18 @@ class _ExistingRun:
         own, grid = self.origin.identity, ("train.checkpoint_every", "train.keep_best")
         alike = all(own.get(key) == identity[key] for key in grid)
         return alike or not identity["train.keep_best"]
+
+
+def _optimizer(identity: Identity) -> str:
+    """As `Config.optimizer`, of a run of this version."""
+    given = {**DEFAULTS, **identity}
+    named: str = given["train.optimizer"]
+    if named != "as_published":
+        return named
+    # Beside the name of a kind stands what its file means.
+    model = architectures()[given["model.architecture"].split()[0]]
+    published: str = model.PUBLISHED_OPTIMIZER
+    return published
 
 
 def begin_sweep(folder: Path, origin: Origin) -> str | None:
