@@ -1235,7 +1235,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/tracking/test_mlflow_runs.py": {
         f"{PACKAGE}/tracking/mlflow_runs.py": [
-            ('if there in ("", text) or tags.get(WRITTEN) == _sha256(there):', "if True:"),
+            ('(there in ("", text) or tags.get(WRITTEN) == _sha256(there)):', "True:"),
+            ("if at <= time and (", "if ("),
             ("finished = not replace and self", "finished = self"),
             ("text = _whole_rows(markdown)", "text = markdown[:LONGEST_TAG]"),
         ],

@@ -453,11 +453,17 @@ def test_a_model_that_was_not_recorded_is_not_registered(
 # --- descriptions --------------------------------------------------------------------------------
 
 
+def forget_description(run: Run) -> None:
+    """Of the experiment, which other tests describe as well."""
+    for tag, nothing in (("mlflow.note.content", ""), ("mlflow.seq2sweep.note.time", "0.0")):
+        run.client.set_experiment_tag(run.experiment_id, tag, nothing)
+
+
 def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
     def note() -> str:
         return str(run.client.get_experiment(run.experiment_id).tags["mlflow.note.content"])
 
-    run.client.set_experiment_tag(run.experiment_id, "mlflow.note.content", "")
+    forget_description(run)
     run.describe("first", experiment=True)
     run.describe("second", experiment=True)
     assert note() == "second"
@@ -474,6 +480,23 @@ def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
     assert own.startswith("of the run xxx")
     assert own.endswith("xxx... [cut, 9011 characters in all]")
     assert len(own) == 5000
+
+
+def test_a_description_that_was_recorded_later_stays(run: Run) -> None:
+    """A report of another machine may be delivered after."""
+
+    def note() -> str:
+        return str(run.client.get_experiment(run.experiment_id).tags["mlflow.note.content"])
+
+    forget_description(run)
+    run.describe("of an earlier version", experiment=True)
+    run.describe("first", experiment=True, time=5.0)
+    run.describe("second", experiment=True, time=6.5)
+    run.describe("late", experiment=True, time=6.0)
+    run.describe("late, of an earlier version", experiment=True)
+    assert note() == "second"
+    run.describe("second again", experiment=True, time=6.5)
+    assert note() == "second again"
 
 
 def test_a_view_that_was_saved_later_stays(run: Run, name: str) -> None:

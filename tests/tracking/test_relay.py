@@ -796,8 +796,13 @@ def test_a_report_comes_to_the_newest_run_of_its_evaluation(
     # Both are there when the first is delivered; and the outbox is gone when the third comes.
     keys = [record("first"), record("second")]
     assert new().deliver()
+    attach(root, name, [], "delivered late")
+    (late,) = root.iterdir()
+    late.rename(tmp_path / late.name)
     page.write_text("third")
     attach(root, name, [page], "third RUN_PAGE")
+    assert new().deliver()
+    (tmp_path / late.name).rename(late)
     assert new().deliver()
     first, second = (experiment.find(key)[0].info.run_id for key in keys)
     texts = [artifact_text(experiment.client, run, "index.html") for run in (first, second)]

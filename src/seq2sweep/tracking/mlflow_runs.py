@@ -50,9 +50,9 @@ Point = tuple[float, int, Mapping[str, float | None]]
 
 NOTE = "mlflow.note.content"
 """The tag of a run, and of an experiment, that MLflow shows as its description, in Markdown."""
-WRITTEN = "mlflow.seq2sweep.note"
-"""The tag of an experiment with the hash of the description that was written last: one that a
-person has changed since stays. As all tags of that prefix it is not shown."""
+WRITTEN, WRITTEN_AT = "mlflow.seq2sweep.note", "mlflow.seq2sweep.note.time"
+"""Tags of an experiment: the hash of the description that was written last, as one that a person
+has changed since stays, and its time in unix seconds. As all of that prefix they are not shown."""
 TIME = "seq2sweep.time"
 """The tag of a registered version that says when it was recorded, in unix seconds."""
 
@@ -180,20 +180,20 @@ class Run:
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Set tags."""
-        entities = [RunTag(key, value) for key, value in tags.items()]
-        self.client.log_batch(self.id, tags=entities, synchronous=True)
+        self.client.log_batch(self.id, tags=[*map(RunTag, tags, tags.values())], synchronous=True)
 
-    def describe(self, markdown: str, experiment: bool = False) -> None:
-        """Set the description of the run, or of its experiment unless a person has written that."""
+    def describe(self, markdown: str, experiment: bool = False, time: float = 0.0) -> None:
+        """Describe the run, or its experiment unless a person or a record of later `time` has."""
         text = _whole_rows(markdown)
         if not experiment:
             self.tag({NOTE: text})
             return
         tags = self.client.get_experiment(self.experiment_id).tags
-        there = tags.get(NOTE, "")
-        if there in ("", text) or tags.get(WRITTEN) == _sha256(there):
-            self.client.set_experiment_tag(self.experiment_id, NOTE, text)
-            self.client.set_experiment_tag(self.experiment_id, WRITTEN, _sha256(text))
+        there, at = tags.get(NOTE, ""), float(tags.get(WRITTEN_AT, 0.0))
+        if at <= time and (there in ("", text) or tags.get(WRITTEN) == _sha256(there)):
+            news = {NOTE: text, WRITTEN: _sha256(text), WRITTEN_AT: repr(time)}
+            for key, value in news.items():
+                self.client.set_experiment_tag(self.experiment_id, key, value)
 
     def view(self, name: str, title: str, state: Mapping[str, Any], time: float) -> None:
         """Save a view of the page of runs, with as many charts as MLflow takes, of this run's

@@ -307,7 +307,7 @@ def attach(
         box.append(descriptor, {"do": "attach", "time": time.time(), **which, "tags": tags})
         box.append(descriptor, {"do": "artifact", "replace": True}, files)
         note = {"do": "describe", "markdown": redact(markdown), "experiment": True}
-        box.append(descriptor, note)
+        box.append(descriptor, {**note, "time": time.time()})
     except BaseException:
         shutil.rmtree(box.folder, ignore_errors=True)
         raise
