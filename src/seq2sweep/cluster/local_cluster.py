@@ -51,6 +51,8 @@ TOKEN = "token"
 """File in a session's folder."""
 REPLY_SECONDS = 30.0
 PATIENCE_SECONDS = 900.0
+RETRIES = 3
+"""Of a start: whatever its patience, Ray's raylet gives up on its agents after some 20 seconds."""
 SAY_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 
@@ -96,21 +98,21 @@ NOISE = "terminal.log"
 def local_ray() -> Iterator[None]:
     """A Ray that nobody else sees, connected to, for the time of a `with` block.
 
-    A busy machine has PATIENCE_SECONDS to start it; a start that fails before is tried once more.
-    Raises OperationalError, with the folder of Ray's logs, when that fails too.
+    A busy machine has PATIENCE_SECONDS to start it; a start that fails before is tried again, up to
+    RETRIES times. Raises OperationalError, with the folder of Ray's logs, when the last fails too.
     """
     since = time.monotonic()
     with environment(LOCAL_ENVIRONMENT), contextlib.ExitStack() as stack:
-        for last in (False, True):
+        for retry in range(1, RETRIES + 2):
             try:
                 stack.enter_context(_session(since))
                 break
             except _NotStartedError as error:
-                if last or time.monotonic() - since > PATIENCE_SECONDS:
+                if retry > RETRIES or time.monotonic() - since > PATIENCE_SECONDS:
                     raise OperationalError(
                         f"{error}; its logs are in {error.logs}; free the machine and run again"
                     ) from None
-                console.say(f"{error}; retrying")
+                console.say(f"{error}; retry {retry} of {RETRIES}")
                 shutil.rmtree(error.logs, ignore_errors=True)
         yield
 
