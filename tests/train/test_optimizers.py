@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
-from seq2sweep.train import loop, optimizers, step
+from seq2sweep.train import checkpointing, loop, optimizers, step
 from seq2sweep.train.events import Finished, Logged, Validated
 from seq2sweep.train.metrics import Progress
 
@@ -227,6 +227,40 @@ def test_a_resumed_training_is_bitwise_the_same(
     assert moments == {
         "adam_then_sgd": set(), "nesterov": {"momentum_buffer"}
     }.get(name, {"exp_avg", "exp_avg_sq", "step"})  # fmt: skip
+
+
+@pytest.mark.parametrize("groups", [((0, 2, 4), (1, 3)), ((3, 1), (4, 0, 2)), ((4, 3, 2, 1, 0),)])
+def test_one_of_several_groups_is_resumed_bitwise(
+    tmp_path: Path, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    """In another order than the model's; of one shape, or torch would end the process instead."""
+
+    def made() -> tuple[nn.ParameterList, torch.optim.Optimizer]:
+        model = nn.ParameterList(torch.ones(3) for _ in range(5))
+        named = [
+            {"params": [model[i] for i in group], "weight_decay": 0.1 * number}
+            for number, group in enumerate(groups)
+        ]
+        return model, torch.optim.AdamW(named, lr=0.0, fused=True)
+
+    def update(model: nn.Module, optimizer: torch.optim.Optimizer, at: int) -> None:
+        generator = torch.Generator().manual_seed(at)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        step.apply(model, optimizer, 0.1)
+
+    whole, resumed = made(), made()
+    for at in range(3):
+        update(*whole, at)
+    checkpointing.capture(*whole, Progress(), {}).write(tmp_path / "step-3")
+    checkpointing.load(tmp_path / "step-3", *resumed, {})
+    for at in range(3, 6):
+        update(*whole, at)
+        update(*resumed, at)
+    first, second = (checkpointing.capture(*of, Progress(), {}) for of in (whole, resumed))
+    for one, other in ((first.model, second.model), (first.optimizer, second.optimizer)):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_a_training_whose_loss_stalls_goes_on_at_a_tenth_and_resumes_so(

@@ -242,6 +242,9 @@ def _load_optimizer(
     for key, value in tensors.items():
         name, _, moment = key.partition("|")
         by_parameter.setdefault(name, {})[moment] = value
+    # torch counts parameters group by group, whatever the order of the model's.
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state = optimizer.state_dict()
     state["state"] = {
         index: {
@@ -250,9 +253,9 @@ def _load_optimizer(
             moment: (like(value, parameter) if value.shape == parameter.shape else value).to(
                 parameter.device, copy=True
             )
-            for moment, value in by_parameter.get(name, {}).items()
+            for moment, value in by_parameter.get(names[id(parameter)], {}).items()
         }
-        for index, (name, parameter) in enumerate(model.named_parameters())
+        for index, parameter in enumerate(parameters)
     }
     optimizer.load_state_dict(state)
 
