@@ -36,14 +36,15 @@ _OF_NO_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
 """Fields of syntax trees that repeat what their place says, or that only type checkers read."""
 
 
-def of_code(files: Iterable[Path]) -> str:
+def of_code(files: Iterable[Path], imported: Iterable[str] = ()) -> str:
     """sha256 (hex) of Python files by their meaning.
 
-    Code that is moved is the same, and it is the same on every version of Python that can read the
+    imported: what else they mean, as the text of an import, of which `meaning` has nothing. Code
+    that is moved is the same, and it is the same on every version of Python that can read the
     files. Raises UserError for one that is no Python.
     """
     _look_again()
-    return _of_all(_parsed(file).meaning for file in files)
+    return _of_all([*(_parsed(file).meaning for file in files), *imported])
 
 
 def of_parts(parts: Mapping[str, str]) -> str:
@@ -65,7 +66,7 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
         found |= {part: _of_file(file) for part, file in _files_of(module, path).items()}
         imported += [
             (found[module], bound, *_target(name, roots))
-            for name, bound in _used_imports(module, path)
+            for name, bound in used_imports(module, path)
         ]
     return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
 
@@ -142,7 +143,8 @@ def _names(
         yield f"{base}.{alias.name}", alias.asname or alias.name
 
 
-def _used_imports(module: str, path: Path) -> list[tuple[str, str]]:
+def used_imports(module: str, path: Path) -> list[tuple[str, str]]:
+    """Full dotted name of each thing that a module imports and names, and its name there."""
     read = _parsed(path)
     return [
         (name, bound)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
-from seq2sweep import presets
 from seq2sweep.config import kinds_of_parts
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
@@ -136,3 +136,40 @@ def test_what_a_kind_takes_from_a_module_beside_it_is_its_code(
         now = configuration.identity(config, "model")["model.feed_forward"]
         assert (now == before) == (name == "dropout.py"), name
         before = now
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (
+            "from torch.nn.functional import gelu as f",
+            "from torch.nn.functional import silu as f",
+            0,
+        ),
+        ("from torch.nn import RMSNorm as f", "from torch.nn import LayerNorm as f", 0),
+        ("from math import floor as f", "from math import ceil as f", 0),
+        ("from seq2sweep.model.dropout import dropout as f", "from torch import dropout as f", 0),
+        ("from seq2sweep.model.f import f", "from torch.nn.functional import f", 0),
+        ("from .mine import a as f", "from .mine import b as f", 0),
+        ("from torch.nn import functional as f", "import torch.nn.functional as f", 1),
+        ("from torch import f, gelu as g", "from torch import silu as g, f", 1),  # of no use
+    ],
+)
+def test_a_kind_means_what_its_names_were_imported_from(
+    before: str, after: str, same: int, model: Path
+) -> None:
+    (model / "feed_forward" / "mine.py").write_text("a, b = 1, 2\n", "utf-8")
+    file = model / "feed_forward" / "geglu.py"
+    seen = []
+    for statement in (before, after):
+        file.write_text(f"{statement}\n\n\ndef gate(x):\n    return f(x)\n", "utf-8")
+        seen.append(kinds_of_parts.code("feed_forward", "geglu"))
+    assert (seen[0] == seen[1]) == bool(same)
+
+
+def test_what_code_of_all_trainings_imports_too_is_not_told_again(model: Path) -> None:
+    """Kinds that were trained before imports counted keep their names."""
+    file = model / "feed_forward" / "geglu.py"
+    imports = "from torch.nn import functional as F\nfrom seq2sweep.model.products import Linear\n"
+    file.write_text(f"{imports}GATES = F.gelu, Linear\n", "utf-8")
+    assert kinds_of_parts.code("feed_forward", "geglu") == code_fingerprint.of_code([file])

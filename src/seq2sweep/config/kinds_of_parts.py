@@ -6,6 +6,8 @@ Nothing of `seq2sweep.model` is imported here: PyTorch takes a second to load.
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from seq2sweep import code_fingerprint
@@ -21,15 +23,33 @@ def names(folder: str) -> tuple[str, ...]:
 
 def code(folder: str, kind: str) -> str:
     """What a kind's file means, with other kinds' files that it makes use of, and with modules that
-    are not part of the code of all trainings."""
+    are not part of the code of all trainings; and where it has names from, as `_imported` says."""
     file = MODEL / folder / f"{kind}.py"
     code_fingerprint.of_code([file])  # says which one is no Python
-    return code_fingerprint.of_code(_files(file))
+    files = _files(file)
+    return code_fingerprint.of_code(files.values(), _imported(files))
 
 
-def _files(file: Path) -> list[Path]:
+def _imported(files: Mapping[str, Path]) -> set[str]:
+    """What these files import from other libraries, or under another name, and no code of all
+    trainings does: `from torch.nn.functional import gelu as gate` may become `silu as gate`.
+
+    What Python's library or a module of ours calls by that name is left out: the identity of a kind
+    that was trained before imports counted stays as it is.
+    """
+    known = {"seq2sweep", *sys.stdlib_module_names}
+    return {
+        f"{path.name}: {name} as {bound}"
+        for module, path in files.items()
+        for name, bound in code_fingerprint.used_imports(module, path)
+        if name.partition(".")[0] not in known or name.rpartition(".")[2] != bound
+        if (name, bound) not in _usual(MODEL.parents[1])
+    }
+
+
+def _files(file: Path) -> dict[str, Path]:
     """A kind's file, those of kinds that it imports, and of what else these import that no default
-    does, each once."""
+    does, by module."""
     name, root = _module(file), MODEL.parents[1]
     own = code_fingerprint.modules(name, root, without=_shared(root) - {name})
     found = [file]
@@ -39,7 +59,7 @@ def _files(file: Path) -> list[Path]:
             if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
                 other = MODEL / parts[2] / f"{parts[3]}.py"
                 found += [other] if other.is_file() and other not in found else []
-    return found + [path for path in own.values() if path not in found]
+    return {_module(path): path for path in found} | own
 
 
 def _module(file: Path) -> str:
@@ -51,3 +71,11 @@ def _module(file: Path) -> str:
 def _shared(root: Path) -> frozenset[str]:
     """The modules that are part of the code of all trainings, whatever kinds these name."""
     return frozenset(code_fingerprint.modules("seq2sweep.model.building", root))
+
+
+@functools.cache
+def _usual(root: Path) -> frozenset[tuple[str, str]]:
+    """What these import, and the names that it gets there."""
+    found = code_fingerprint.modules("seq2sweep.model.building", root)
+    pairs = (code_fingerprint.used_imports(*entry) for entry in found.items())
+    return frozenset(pair for of_module in pairs for pair in of_module)
