@@ -57,6 +57,27 @@ def test_a_new_kind_changes_the_identity_of_those_that_name_it(model: Path) -> N
     assert [a == b for a, b in zip(before, now, strict=True)] == [True, False, False]
 
 
+def test_a_default_that_no_training_imports_is_named_as_other_kinds_are(model: Path) -> None:
+    """As of a new folder of kinds, which only `model/components.py` finds, by its name."""
+    changes = {"sweep.space": {"model.feed_forward": ["relu", "swiglu"]}}
+    swept = configuration.with_changes(BASE, changes)
+    (relu, swiglu) = (f"seq2sweep.model.feed_forward.{kind}" for kind in ("relu", "swiglu"))
+    assert "model.feed_forward" not in configuration.identity(BASE)
+    assert [*configuration.code_of_kinds(swept)] == [swiglu]
+    components = model / "components.py"
+    text = components.read_text("utf-8").replace("model.feed_forward import", "model import")
+    components.write_text(text, "utf-8")
+    kinds_of_parts._shared.cache_clear()
+    file, seen = model / "feed_forward" / "relu.py", []
+    for end in ("", "\nOTHER = 2\n"):
+        file.write_text(file.read_text("utf-8") + end, "utf-8")
+        seen.append(configuration.identity(BASE)["model.feed_forward"])
+        assert seen[-1] == f"relu {kinds_of_parts.code('feed_forward', 'relu')[:8]}"
+        assert [*configuration.code_of_kinds(BASE, "model")] == [relu]
+        assert [*configuration.code_of_kinds(swept)] == [relu, swiglu]
+    assert seen[0] != seen[1]
+
+
 def test_dvc_runs_stages_again_for_the_kinds_that_params_name(tmp_path: Path) -> None:
     (tmp_path / "pipeline").symlink_to(ROOT / "pipeline")
     (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text(encoding="utf-8"))

@@ -32,14 +32,16 @@ PAGE = (Path(__file__).parents[2] / "docs" / "add_an_idea.md").read_text(encodin
 def geglu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The page's file, in a folder of kinds of its own."""
     (found,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    folder = tmp_path / "feed_forward"
-    folder.mkdir()
+    model = tmp_path / "seq2sweep" / "model"
+    folder = model / "feed_forward"
+    folder.mkdir(parents=True)
     (folder / "geglu.py").write_text(found, encoding="utf-8")
     (folder / "relu.py").symlink_to(Path(feed_forward.__file__).with_name("relu.py"))
     (folder / "swiglu.py").symlink_to(Path(feed_forward.__file__).with_name("swiglu.py"))
-    for part in ("norm", "mixer"):
-        (tmp_path / part).symlink_to(kinds_of_parts.MODEL / part)
-    monkeypatch.setattr(kinds_of_parts, "MODEL", tmp_path)
+    for part in kinds_of_parts.MODEL.iterdir():
+        if part.name != folder.name:
+            (model / part.name).symlink_to(part)
+    monkeypatch.setattr(kinds_of_parts, "MODEL", model)
     monkeypatch.setattr(feed_forward, "__path__", [str(folder)])
     importlib.invalidate_caches()
     yield

@@ -21,6 +21,11 @@ def names(folder: str) -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in (MODEL / folder).glob("[!_]*.py")))
 
 
+def is_shared(folder: str, kind: str) -> bool:
+    """Whether a kind's file is part of the code of all trainings."""
+    return _module(MODEL / folder / f"{kind}.py") in _shared(MODEL.parents[1])
+
+
 def code(folder: str, kind: str) -> str:
     """What a kind's file means, with other kinds' files that it makes use of, and with modules that
     are not part of the code of all trainings; and where it has names from, as `_imported` says."""

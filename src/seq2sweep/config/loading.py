@@ -128,21 +128,21 @@ def chosen(config: Config, *sections: str) -> dict[str, Any]:
 def identity(config: Config, *sections: str) -> dict[str, Any]:
     """As `chosen`, without keys whose values can change nothing that comes out.
 
-    Beside the name of a kind stands what its file means, since only the code of defaults is part
-    of the code that trains: a new kind's file changes nothing of models that do not name it.
+    Beside the name of a kind stands what its file means, even of a default, unless all trainings
+    import it: a new kind's file changes nothing of models that do not name it.
     """
     return {
-        key: f"{value} {kinds_of_parts.code(folder, value)[:8]}"
-        if (folder := field.metadata["kinds"])
-        else value
+        key: f"{value} {kinds_of_parts.code(folder, value)[:8]}" if folder else value
         for key, value, field in _entries(config, sections)
-        if not _is_default(value, field) and field.metadata["result"]
+        for folder in [field.metadata["kinds"]]
+        if not _is_default(value, field) or (folder and not kinds_of_parts.is_shared(folder, value))
+        if field.metadata["result"]
     }
 
 
 def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
-    """What the files of kinds mean that these sections name, by module; defaults are left out."""
-    named = {key: json.dumps(value) for key, value in chosen(config, *sections).items()}
+    """What the files of kinds mean that these sections name, by module; not what all import."""
+    named = {key: json.dumps(value) for key, value in flatten(config, *sections).items()}
     if not sections or "sweep" in sections:
         sweep = config.sweep
         # Several keys, joined by commas, vary together.
@@ -157,7 +157,7 @@ def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
         for key, field in _fields(typing.cast(Hashable, Config)).items()
         if (folder := field.metadata["kinds"]) and key in named
         for kind in kinds_of_parts.names(folder)
-        if f'"{kind}"' in named[key] and kind != field.default
+        if f'"{kind}"' in named[key] and not kinds_of_parts.is_shared(folder, kind)
     }
 
 
