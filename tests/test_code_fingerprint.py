@@ -151,6 +151,19 @@ def test_what_editors_leave_in_a_folder_is_no_code(name: str, tmp_path: Path) ->
     assert not [now for now, then in zip(meanings(), after, strict=True) if now == then]
 
 
+@pytest.mark.parametrize("name", [".git/FETCH_HEAD", "deep/.git", ".hg/store", ".dvc/tmp/lock"])
+def test_what_git_and_dvc_write_in_a_corpus_is_no_text(name: str, tmp_path: Path) -> None:
+    """DVC does not look there either: no stage would record it, and each would end refused."""
+    corpus = tmp_path / "__pycache__/mine"  # of the folders above nothing is asked
+    (corpus / name).parent.mkdir(parents=True)
+    (corpus / "train.en").write_text("a\n")
+    before = of_folder(corpus, bytewise=True)
+    (corpus / name).write_text("1")
+    assert of_folder(corpus, bytewise=True) == before
+    (corpus / "train.en").write_text("b\n")
+    assert of_folder(corpus, bytewise=True) != before
+
+
 def test_code_that_reads_texts_is_not_that_of_a_training() -> None:
     """Data and vocabulary have fingerprints of their own."""
     found = parts("seq2sweep.train.loop", ROOT / "src")

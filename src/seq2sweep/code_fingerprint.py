@@ -35,6 +35,9 @@ IMPORTS = "imports"
 _OF_NO_MEANING = {"ctx", "kind", "type_comment", "type_ignores"}
 """Fields of syntax trees that repeat what their place says, or that only type checkers read."""
 
+_LEFT_OUT = {".git", ".hg", ".dvc", "__pycache__"}
+"""What no folder is made of, nor does DVC look into: git writes there while nobody edits."""
+
 
 def of_code(files: Iterable[Path], imported: Iterable[str] = ()) -> str:
     """sha256 (hex) of Python files by their meaning.
@@ -104,14 +107,14 @@ def modules(
 def of_folder(folder: Path, *, bytewise: bool = False) -> str:
     """sha256 (hex) of the files of a folder, or of one file, by their meaning and names.
 
-    bytewise: of a folder without code; every byte of every file has a meaning.
+    bytewise: of a folder without code; every byte of every file has a meaning, but for _LEFT_OUT.
     """
     _look_again()
     of_file = _of_bytes if bytewise else _of_file
     return _of_all(
         f"{path.relative_to(folder).as_posix()} {of_file(path)}"
         for path in (folder.rglob("*") if folder.is_dir() else [folder])
-        if "__pycache__" not in path.parts and path.is_file()
+        if _LEFT_OUT.isdisjoint(path.relative_to(folder).parts) and path.is_file()
         if bytewise or not _is_left_by_editor(path.relative_to(folder))
     )
 
