@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +139,29 @@ def test_of_the_data_silver_names_what_it_reads() -> None:
     entries = dvc_stages.described(ROOT)["silver"]["params"]
     named = {entry for entry in entries if isinstance(entry, str)}
     assert named == {f"data.{key}" for key in ("dataset", "folder", "phrasebook", *files.SIDES)}
+
+
+def test_download_names_all_of_the_data_but_what_it_does_not_read() -> None:
+    """It reads through millions of pairs or trees."""
+    entries = dvc_stages.described(ROOT)["download"]["params"]
+    named = {entry for entry in entries if isinstance(entry, str)}
+    keys = {field.name for field in fields(configuration.DataConfig)}
+    assert named == {f"data.{key}" for key in keys - {"private"}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "again"),
+    [("words", 200, False), ("tags", True, False), ("train_sections", (2, 3), True)],
+)
+def test_download_runs_again_for_other_sections_alone(
+    tmp_path: Path, key: str, value: object, again: bool
+) -> None:
+    config = presets.load("parsing").config
+    before, after = (
+        code_of(tmp_path, "download", configuration.with_changes(config, changes))
+        for changes in ({}, {f"parsing.{key}": value})
+    )
+    assert (before != after) is again
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,13 @@ SECTIONS_IN_CODE: dict[str, tuple[str, ...]] = {
 }
 """Stages that read a section that params.yaml may leave out, or only in part, and which."""
 NOT_READ = {
+    "download": ("parsing.tags", "parsing.words"),
     "silver": ("evaluate.beam", "evaluate.tokens_per_batch"),
     "teacher": tuple(f"self_training.{key}" for key in ("sentences", "files", "beam")),
 }
-"""Keys of these that change nothing of a stage: silver has a beam of its own and parses the same in
-other batches; a teacher is the same however many sentences it is to parse, of whichever files."""
+"""Keys of these that change nothing of a stage: a download is the same however trees are written;
+silver has a beam of its own and parses the same in other batches; a teacher is the same however
+many sentences it is to parse, of whichever files."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 
