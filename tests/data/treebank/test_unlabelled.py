@@ -68,6 +68,7 @@ def test_what_is_known_or_repeated_or_empty_is_left_out_and_counted() -> None:
         " ",
         "a b",
         "d\u2009e",
+        "\u00a0 \u3000",
         "known one",
         "c",
         "d\u2009e f",
@@ -75,9 +76,9 @@ def test_what_is_known_or_repeated_or_empty_is_left_out_and_counted() -> None:
         "( b )",
     ]
     found = [*unlabelled.fresh(lines, {"known one", "-LRB- a -RRB-"}, counts)]
-    # U+2009 is part of a word, as in trees; brackets are written as there.
+    # U+2009 is part of a word, as in trees, and no word alone; brackets are written as there.
     assert found == ["a b", "c", "d\u2009e", "d\u2009e f", "-LRB- b -RRB-"]
-    assert counts == {"read": 11, "empty": 2, "known": 2, "repeated": 2}
+    assert counts == {"read": 12, "empty": 3, "known": 2, "repeated": 2}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def fresh(lines: Iterable[str], known: set[str], counts: Counter[str]) -> Iterat
     for line in lines:
         sentence = " ".join(sentence_words(line))
         counts["read"] += 1
-        if not sentence:
+        if not sentence.strip():  # nor any of a no-break space alone: a parser is given nothing
             counts["empty"] += 1
         elif sentence in known:
             counts["known"] += 1
