@@ -121,7 +121,8 @@ def test_two_files_say_their_languages_or_are_asked() -> None:
     assert find("own/c.txt", "own/a.en.gz", ("fr", None)).languages == ("fr", "en")
     refused("own/a.en.gz is named twice", "own/a.en.gz", "own/a.en.gz", UNKNOWN)
     refused("own/x.en is missing", "own/x.en", "own/c.txt", EN_DE)
-    refused("own is a folder: name two files", "own", "own/c.txt", EN_DE)
+    for one in ("own", "own/", "./own"):
+        refused(f"{one} is a folder: name two files", one, "own/c.txt", EN_DE)
 
 
 def test_nothing_there_is_said() -> None:

@@ -74,10 +74,10 @@ def _two(source: str, target: str, languages: Languages) -> Found:
     names = source, target
     split = [name.rpartition(":") if not Path(name).exists() else ("", "", name) for name in names]
     paths = [Path(table or rest) for table, _, rest in split]
-    for name, path in zip(names, paths, strict=True):
+    for (_, colon, _), name, path in zip(split, names, paths, strict=True):
         if not path.exists():
             raise UserError(f"{name} is missing: check its name and folder")
-        if path.is_dir() and name == str(path):
+        if path.is_dir() and not colon:
             raise UserError(f"{name} is a folder: name two files, or one folder that has both")
     if source == target:
         raise UserError(f"{source} is named twice: name the source, then the target")
