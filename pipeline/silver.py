@@ -4,8 +4,8 @@ Writes models/silver: in train.source.txt and train.target.txt the treebank's tr
 trees, then those that both parsers give the same tree, tags included; and all of that encoded. And
 metrics/silver.json. No sentence without `self_training.sentences`.
 
-What has been parsed is kept in models/.silver.parsed, chunk by chunk, until the stage student
-starts: a stage that was interrupted, or that DVC could not record, resumes there.
+What has been parsed is kept in models/.silver.parsed, chunk by chunk, until other weights parse: a
+stage that was interrupted, or runs again on the same sentences, resumes there.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 CHUNK = 2000
 """Sentences that both parse before it is written down: a minute or a few."""
+PARSED = project_files.SILVER.with_name(".silver.parsed")
+"""The folder of such chunks: the trees that models/silver gets, which is larger."""
 
 
 def work(config: Config) -> None:
@@ -67,7 +69,7 @@ def work(config: Config) -> None:
     whole = _of_at_most(parsers[0].longest_input, fresh, counts)
     asked = config.self_training.sentences
     parts = _parts_folder(parsers)
-    for other in {*stage.PARSED.glob("*")} - {parts}:
+    for other in {*PARSED.glob("*")} - {parts}:
         shutil.rmtree(other, ignore_errors=True)
     with whole_folder(project_files.SILVER) as folder, stage.mapper(config.cluster) as shared_out:
         with tqdm(total=asked, **console.bar("parse", "sentences")) as bar:
@@ -170,7 +172,7 @@ def _parts_folder(parsers: list[Translator]) -> Path:
         "code": stage.code_of("seq2sweep.evaluate.translator"),
     }
     text = json.dumps(made_from, sort_keys=True)
-    return stage.PARSED / hashlib.sha256(text.encode()).hexdigest()[:12]
+    return PARSED / hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _encode(folder: Path, config: Config) -> None:

@@ -7,7 +7,6 @@ Nothing of a parser without `self_training.sentences`.
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from seq2sweep import console, project_files
@@ -56,6 +55,4 @@ def gain(result: Evaluation) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    # Here, as `work` may be a job elsewhere. It is started when DVC has recorded models/silver.
-    shutil.rmtree(stage.PARSED, ignore_errors=True)
     stage.run("student", "a third parser, on all of that", work, as_job=stage.self_trains)

@@ -21,7 +21,7 @@ from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, endi
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.paths import read_json
-from seq2sweep.project_files import CLEAN, ENCODED, METRICS, PARAMS, RAW, SILVER, VOCABULARY
+from seq2sweep.project_files import CLEAN, ENCODED, METRICS, PARAMS, RAW, VOCABULARY
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.storage.atomic import write_json as write_json
@@ -36,9 +36,6 @@ CHANGES_NO_RESULT = "how a stage starts and ends"
 
 TEMPORARY = ".dvc/tmp/exps/"
 """Where DVC runs experiments that do not run in the workspace."""
-PARSED = SILVER.with_name(".silver.parsed")
-"""What the stage silver has parsed, until `student` starts: by then DVC has recorded silver."""
-
 
 SCORING = ("student", "sweep")
 """Stages that score after a training; `evaluate` looks at the seed itself before it decodes."""
