@@ -61,11 +61,8 @@ def work(config: configuration.Config) -> None:
 def _check_alignments(config: configuration.Config) -> None:
     """Raise UserError where the stage attention would, after a training."""
     file = config.attention.alignments
-    if file is None or not config.attention.sentences:
-        return
-    sources.check_inside("attention.alignments", [file])
-    if not (path := Path(config.data.folder) / file).exists():
-        raise UserError(f"{path} is missing: check data.folder and attention.alignments")
+    if file is not None and config.attention.sentences:
+        sources.check_there("attention.alignments", [file], config.data.folder)
 
 
 def _what(config: configuration.Config) -> str:

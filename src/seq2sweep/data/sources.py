@@ -150,6 +150,14 @@ def check_inside(key: str, names: Iterable[str]) -> None:
             )
 
 
+def check_there(key: str, names: Iterable[str], folder: str) -> None:
+    """As `check_inside`, and UserError for one that is missing. folder: data.folder."""
+    for name in names:
+        check_inside(key, [name])
+        if not (path := Path(folder) / name).exists():
+            raise UserError(f"{path} is missing: check data.folder and {key}")
+
+
 def check_phrasebook(config: PhrasebookConfig) -> None:
     """UserError where more pairs are asked for than there are."""
     for split, most in phrasebook.CAPACITY.items():

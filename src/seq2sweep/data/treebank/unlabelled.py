@@ -29,10 +29,7 @@ def check(config: Config) -> None:
                 f"beside its {data.phrasebook.train:,} training pairs: ask for no more"
             )
         return
-    sources.check_inside("self_training.files", asked.files)
-    for name in asked.files:
-        if not (path := Path(data.folder) / name).exists():
-            raise UserError(f"{path} is missing: check data.folder and self_training.files")
+    sources.check_there("self_training.files", asked.files, data.folder)
 
 
 def sentences(config: Config) -> Iterator[str]:
