@@ -28,8 +28,8 @@ def work(config: Config) -> None:
 def trains(config: Config) -> bool:
     """Whether there is a parser to train.
 
-    Raises UserError where the texts that it is to parse are missing: before it is trained. A job
-    has none that it does not read.
+    Raises UserError where the texts that it is to parse are missing, or are none: before it is
+    trained. A job has none that it does not read.
     """
     if stage.self_trains(config) and not entrypoint.is_inside():
         unlabelled.check(config)

@@ -249,7 +249,7 @@ def test_what_was_parsed_is_kept_until_other_weights_parse(
 
 
 @pytest.mark.parametrize("first", [download, teacher])
-def test_a_file_that_is_missing_is_told_before_anything_is_trained(
+def test_a_file_that_is_missing_or_no_text_is_told_before_anything_is_trained(
     first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -263,6 +263,9 @@ def test_a_file_that_is_missing_is_told_before_anything_is_trained(
         }
     )
     with pytest.raises(UserError, match=r"^own/more.txt is missing: check data.folder and self_tr"):
+        first.work(config)
+    (tmp_path / "own/more.txt").write_bytes(b"a b\nf\xfcr\n")
+    with pytest.raises(UserError, match=r"^own/more.txt line 2: not UTF-8 at byte 2 of the line"):
         first.work(config)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import phrasebook
+from seq2sweep import console
 from seq2sweep.config import Config
 from seq2sweep.data import sources
 from seq2sweep.data.archives import Text
@@ -18,6 +19,16 @@ from seq2sweep.errors import UserError
 
 
 def check(config: Config) -> None:
+    """Raises UserError where `sentences` does, of files read for as many lines as are asked for."""
+    _check_named(config)
+    if config.data.dataset != "phrasebook":
+        asked = config.self_training.sentences
+        lines = itertools.islice(sentences(config), asked)
+        for _ in console.progress(lines, "read sentences", "lines", asked):
+            pass
+
+
+def _check_named(config: Config) -> None:
     """Raises UserError for a file of `self_training.files` that is missing or outside of
     data.folder, and where the phrasebook has fewer sentences than are asked for."""
     asked, data = config.self_training, config.data
@@ -36,9 +47,10 @@ def sentences(config: Config) -> Iterator[str]:
     """Those of `self_training.files`, in their order; of the phrasebook those that its training
     split would have next, cut into words as its trees are.
 
-    Raises UserError as `check`, and for a file that is no text.
+    Raises UserError for a file that is missing, outside of data.folder or no text, and where the
+    phrasebook has fewer than are asked for.
     """
-    check(config)
+    _check_named(config)
     asked, data = config.self_training, config.data
     if data.dataset == "phrasebook":
         trees = data.phrasebook.train
