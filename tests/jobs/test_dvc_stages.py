@@ -134,6 +134,20 @@ def test_silver_runs_again_for_the_search_that_it_does(
     assert not [entry for entry in entries if str(entry).startswith("evaluate")]
 
 
+def test_text_is_encoded_again_for_what_the_same_vocabulary_file_does_not_say(
+    tmp_path: Path,
+) -> None:
+    """A key to come may change how text is cut, not the vocabulary: DVC would run nothing more."""
+    before = presets.load("phrasebook").config
+    after = configuration.with_changes(before, {"vocabulary.size": 99})
+    changed = [
+        stage
+        for stage in ("prepare", "vocabulary", "encode", "train")
+        if code_of(tmp_path, stage, before) != code_of(tmp_path, stage, after)
+    ]
+    assert changed == ["encode"]  # dvc.yaml itself names the section for `vocabulary`
+
+
 def test_of_the_data_silver_names_what_it_reads() -> None:
     """Both parse all sentences again for a change of these: data.private is none."""
     entries = dvc_stages.described(ROOT)["silver"]["params"]

@@ -30,6 +30,7 @@ FOLDER = "folder"
 SECTIONS_IN_CODE: dict[str, tuple[str, ...]] = {
     "download": ("parsing",),
     "vocabulary": ("parsing",),
+    "encode": ("vocabulary",),  # a key to come may change how text is cut, and no vocabulary
     "teacher": ("self_training",),
     "silver": ("self_training", "evaluate"),
     "table1": ("table1",),
