@@ -31,7 +31,7 @@ from seq2sweep.storage import atomic
 
 def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
-    sources.check_links(Path(config.data.folder))
+    sources.check_noticed(Path(config.data.folder))
     if stage.self_trains(config):
         unlabelled.check(config)  # not when two parsers have been trained
     _check_alignments(config)

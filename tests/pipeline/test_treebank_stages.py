@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,20 @@ def test_a_link_to_a_folder_is_refused_but_for_data_folder_itself(project: Path)
     (project / "own/deep/more").symlink_to(project / "more")
     with pytest.raises(UserError, match=r"more is a link to a folder, .* link data\.folder"):
         download.work(config_of())
+
+
+@pytest.mark.parametrize("place", ["own", "own/deep"])
+def test_a_dvc_repository_is_refused_in_a_project_alone(project: Path, place: str) -> None:
+    """DVC would take that folder for empty; one that is elsewhere it reads as any other."""
+    shutil.copytree(project / "own", project / "elsewhere/own")
+    (project / "elsewhere" / place / ".dvc").mkdir(parents=True)
+    download.work(config_of())
+    (project / place / ".dvc").mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"^{place} is a DVC repository of its own, .* move it"):
+        download.work(config_of())
+    (project / "here").mkdir()
+    os.chdir(project / "here")
+    download.work(config_of(**{"data.folder": "../elsewhere/own"}))
 
 
 def test_words_may_be_written_as_tags() -> None:

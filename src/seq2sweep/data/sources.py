@@ -126,14 +126,23 @@ def mirrored(address: str, mirrors: Mapping[str, str]) -> str:
 # --- the files of the registry -----------------------------------------------------------------
 
 
-def check_links(folder: Path) -> None:
-    """Raises UserError for a link to a folder inside of data.folder: neither DVC nor
-    `code_fingerprint.of_folder` looks through it, so that no change behind it would be noticed."""
+def check_noticed(folder: Path) -> None:
+    """Raises UserError for what is in data.folder and DVC does not look at: no change there would
+    be noticed.
+
+    It leaves out what is behind a link to a folder, and of folders in the project those that are
+    DVC repositories of their own.
+    """
     for path in folder.rglob("*"):
         if path.is_symlink() and path.is_dir():
             raise UserError(
                 f"{path} is a link to a folder, and changes in it would not be noticed: link "
                 "data.folder itself, or copy the folder to there"
+            )
+        if path.name == ".dvc" and Path.cwd() in Path(os.path.abspath(path.parent)).parents:
+            raise UserError(
+                f"{path.parent} is a DVC repository of its own, and changes in it may not be "
+                "noticed: move it out of this project, or copy its texts to another folder"
             )
 
 
