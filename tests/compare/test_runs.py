@@ -101,6 +101,7 @@ def write_sweep(project: Path, **changes: Any) -> dict[str, Any]:
     refused = "model.d_model must be even for sinusoidal positions, not 33"
     stopped = {"status": "stopped early", "steps": 100}
     failed = {"status": "failed", "cause": "RuntimeError: out\nof memory"}
+    diverged = {"status": "failed", "cause": "UserError: the run diverged: weights are not finite"}
     sweep = {
         "config": {key: CONFIG[key] for key in ("data", "prepare", "vocabulary", "evaluate")},
         "lineage": LINEAGE,
@@ -116,6 +117,8 @@ def write_sweep(project: Path, **changes: Any) -> dict[str, Any]:
             *(trial(project, "stopped", seed, 20, **stopped) for seed in (1, 2)),
             trial(project, "mixed", 1, 5),
             trial(project, "mixed", 2, 20, **stopped),
+            trial(project, "wild", 1, 5),
+            trial(project, "wild", 2, None, **diverged),
             trial(project, "refused", 1, None, status="refused", cause=refused),
         ],
         **changes,
@@ -314,6 +317,16 @@ def test_what_was_stopped_early_does_not_count_beside_what_finished(
         "100 of 300, and those that finished were the better ones: name one of them alone."
     )
     assert compared(capsys, "base", "mixed seed=1")["difference"]["p"] is not None
+
+
+def test_what_did_not_diverge_is_the_better_part(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compared(capsys, "base", "wild")["not_tested"] == (
+        "wild seed=2 failed (UserError: the run diverged: weights are not finite), and those that "
+        "finished were the better ones: name one of them alone"
+    )
+    assert compared(capsys, "base", "wild seed=1")["difference"]["p"] is not None
 
 
 # --- never the wrong texts -----------------------------------------------------------------------

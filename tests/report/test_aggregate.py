@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.report import table
 from seq2sweep.report.aggregate import (
     Estimate,
@@ -127,10 +128,38 @@ def test_a_mean_over_the_seeds_that_a_scheduler_let_finish_is_not_tested(of_base
     assert (other.against is None) is of_base
     said = table.notes(record, list(found.values()), "x", 1)
     label = "base" if of_base else one.label
-    assert any(line.startswith(f"Of {label} the scheduler (") for line in said)
+    assert any(line.startswith(f"Of {label} the weaker seeds diverged or were st") for line in said)
     own[1] |= failed("failed", "out of memory")
     one = variants(record)[chosen]
     assert (one.selected, one.comparable, sorted(one.scores)) == (False, True, [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("lost", "status"),
+    [
+        (
+            failed("failed", "UserError: the run diverged: weights are not finite after step 40"),
+            "2 of 3 seeds finished, 1 diverged",
+        ),
+        (
+            {"cause": f"not scored: UserError: {NO_NUMBERS}", "bleu": None},
+            "finished, BLEU of 2 seeds",
+        ),
+    ],
+)
+def test_a_mean_over_the_seeds_that_did_not_diverge_is_not_tested(
+    lost: dict[str, Any], status: str
+) -> None:
+    """Which these are is no more chance than what a scheduler lets finish."""
+    record = table3_sweep(3)
+    own = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
+    own[1] |= lost
+    one = variants(record)["A-heads-1"]
+    assert (one.state, one.status, one.unfinished) == ("finished", status, f" ({status})")
+    assert (one.selected, one.comparable, one.scores, one.against) == (True, False, {}, None)
+    for each in own:  # nothing is left that could be too good
+        each |= lost
+    assert not variants(record)["A-heads-1"].selected
 
 
 @pytest.mark.parametrize(

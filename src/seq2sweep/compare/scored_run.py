@@ -27,7 +27,7 @@ from seq2sweep.project_files import (
     SWEEP,
     TRANSLATIONS,
 )
-from seq2sweep.report.aggregate import is_selected, over_seeds
+from seq2sweep.report.aggregate import is_selected, is_weak, over_seeds
 from seq2sweep.storage.atomic import sha256
 
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
@@ -232,13 +232,14 @@ def _trial_scores(
     test_set: Any = sweep.get("test_set")
 
     def texts() -> Texts:
+        selected = is_selected(trials) and measured[0]["status"] == "finished"
         why = (
             "those that finished were the better ones: name one of them alone"
-            if is_selected(trials) and measured[0]["status"] == "finished"
+            if selected
             else "only what finished is compared"
         )
         for trial in trials:
-            if trial["status"] == "stopped early":
+            if trial["status"] == "stopped early" or (selected and is_weak(trial)):
                 raise NotComparableError(f"{_remark(trial)}, and {why}")
         cluster = (sweep.get("config") or {}).get("cluster") or {}
         remedy = (

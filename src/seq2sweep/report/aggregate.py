@@ -105,7 +105,7 @@ class Variant:
     @property
     def comparable(self) -> bool:
         """Whether it may be judged beside others, by a difference or by its place among them: it
-        finished, and no scheduler chose which of its seeds did."""
+        finished, and which of its seeds did was not chosen by how good they were."""
         return self.state == "finished" and not self.selected
 
     @property
@@ -122,8 +122,8 @@ class Variant:
 
     @property
     def unfinished(self) -> str:
-        """What stands behind its label where trials were stopped early, as its figures are of these
-        or of the better ones beside them."""
+        """What stands behind its label where trials were stopped early or diverged, as its figures
+        are of those or of the better ones beside them."""
         return f" ({self.status})" if self.state == "stopped" or self.selected else ""
 
     def mean(self, figure: str) -> float | None:
@@ -166,9 +166,21 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
 
 
 def is_selected(trials: Sequence[Trial]) -> bool:
-    """Whether a scheduler stopped some trials of a variant and let others finish, which were the
-    better ones: what is measured of these alone is too good."""
-    return {"finished", "stopped early"} <= {trial["status"] for trial in trials}
+    """Whether some trials of a variant were lost to what they were themselves, as `is_weak` says,
+    and others finished, which were the better ones: what is measured of these alone is too good."""
+    finished = any(one["status"] == "finished" and not is_weak(one) for one in trials)
+    return finished and any(map(is_weak, trials))
+
+
+def is_weak(trial: Trial) -> bool:
+    """Whether a scheduler stopped it, or it diverged, as its cause then says. Memory that runs out
+    or a machine that is lost says nothing of how good a training is."""
+    return trial["status"] == "stopped early" or _diverged(trial)
+
+
+def _diverged(trial: Trial) -> bool:
+    """In training, or so that it finished and has no score."""
+    return "diverged" in str(trial.get("cause"))
 
 
 def most_seeds(variants: Sequence[Variant]) -> int:
@@ -280,8 +292,10 @@ def _state(
     if len(finished) == len(trials):
         return "finished", "finished"
     if finished:
-        ended_early = f", {len(stopped)} stopped early" if stopped else ""
-        return "finished", f"{len(finished)} of {len(trials)} seeds finished{ended_early}"
+        diverged = sum(trial["status"] == "failed" and _diverged(trial) for trial in trials)
+        others = f", {len(stopped)} stopped early" if stopped else ""
+        others += f", {diverged} diverged" if diverged else ""
+        return "finished", f"{len(finished)} of {len(trials)} seeds finished{others}"
     if stopped:
         steps = sorted({whole(trial["steps"]) for trial in stopped})
         some = "" if len(stopped) == len(trials) else f"{len(stopped)} of {len(trials)} seeds "

@@ -94,7 +94,7 @@ def cheapest(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[Vari
 def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of a short table: each variant, its score, what it costs, and a mark of
     those on that front. The base is first, as a long table may be cut, then the best score; last
-    are those of which trials were stopped early."""
+    are those of which trials were stopped early or diverged."""
     variants, score = aggregate(sweep), Score.of(sweep)
     best = cheapest(sweep, variants)
     scored = [variant for variant in variants if variant.mean_score is not None]

@@ -286,7 +286,7 @@ def _mark(
     colour: str,
     margin: float | None = None,
 ) -> None:
-    """One variant; a hollow mark was stopped early; margin: half the 95 % interval of y."""
+    """One variant; a hollow mark is not `comparable`; margin: half the 95 % interval of y."""
     hollow = not variant.comparable
     axes.errorbar(
         *place,

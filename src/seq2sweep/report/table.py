@@ -217,9 +217,9 @@ def notes(
         )
     if selected := [variant.label for variant in variants if variant.selected]:
         result.append(
-            f"Of {', '.join(selected)} the scheduler ({sweep['scheduler']}) stopped the weaker "
-            "seeds early. The figures are means over the others, and too good: no difference to "
-            "or from such a row is tested."
+            f"Of {', '.join(selected)} the weaker seeds diverged or were stopped early. The "
+            "figures are means over the others, and too good: no difference to or from such a row "
+            "is tested."
         )
     return result
 
