@@ -233,6 +233,33 @@ def test_what_optuna_will_propose_counts_as_the_base_variant() -> None:
     assert "not known" in (made.note or "")
 
 
+@pytest.mark.parametrize(
+    ("slots", "at_once", "in_turn"),
+    [
+        (16, 10, 3),  # rounds of 4, 4 and 2 proposals, all at once
+        (4, 4, 6),  # the base's 2 with 8 others take 3 in turn, the next 8 take 2, the last 4 one
+        (1, 1, 22),
+    ],
+)
+def test_a_round_of_optuna_waits_for_the_one_before(slots: int, at_once: int, in_turn: int) -> None:
+    changes = {"sweep.samples": 10, "sweep.round": 4, "sweep.seeds": 2, "sweep.scheduler": "none"}
+    config, load = preset("phrasebook-search", **changes), load_of("phrasebook", 80_000)
+    made = sweeps.sweep(config, load, replace(HERE, slots=slots))
+    (one, _) = (row.seconds for row in made.rows)
+    assert one is not None
+    assert made.slots == at_once
+    assert made.seconds == pytest.approx(in_turn * (one + sweeps.BETWEEN_TRIALS))
+
+
+def test_trainings_wait_for_all_tries_of_learning_rates() -> None:
+    config, load = preset("phrasebook-table2"), load_of("phrasebook", 80_000)
+    made = sweeps.sweep(config, load, replace(HERE, slots=1000))
+    tries = [row.seconds or 0.0 for row in made.rows if "learning rate" in row.variant]
+    trained = [row.seconds or 0.0 for row in made.rows if "learning rate" not in row.variant]
+    assert made.slots == max(len(tries), len(trained))
+    assert made.seconds == pytest.approx(max(tries) + max(trained) + 2 * sweeps.BETWEEN_TRIALS)
+
+
 def test_the_last_of_several_works() -> None:
     pause = sweeps.BETWEEN_TRIALS
     assert sweeps.makespan([3, 1, 1, 1], 2) == pytest.approx(3 + 3 * pause)

@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from seq2sweep.config import Config
 from seq2sweep.hardware import Precision
@@ -90,12 +91,17 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         rows.append(_row("proposals", asked, found[0], rungs, load, machine))
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
     each = [row for row in rows for _ in range(row.trainings)]
+    turns = _turns(config, found, each)
     ends = [row.seconds for row in each if row.seconds is not None]
-    stopped = [row.least_seconds for row in each if row.least_seconds is not None]
+    # They are known of all rows or of none.
+    all_ended, all_stopped = (
+        sum(makespan([getattr(row, key) or 0.0 for row in turn], machine.slots) for turn in turns)
+        for key in ("seconds", "least_seconds")
+    )
     stops = any(_stopped_at(one.config, rungs) < one.config.train.steps for one in found)
     # One trial goes to its end, the shortest.
-    least = max(min(ends), makespan(stopped, machine.slots)) if stops and ends else None
-    most = makespan(ends, machine.slots) if ends or not rows else None
+    least = max(min(ends), all_stopped) if stops and ends else None
+    most = all_ended if ends or not rows else None
     low, high = (
         sum((row.seconds or 0.0) * row.span[side] for row in each) / sum(ends) if ends else 1.0
         for side in (0, 1)
@@ -104,7 +110,7 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         config.sweep.method,
         rows,
         [{"variant": one.name, "cause": one.cause} for one in refused],
-        max(1, min(machine.slots, len(each))),
+        max(1, min(machine.slots, max(map(len, turns)))),
         stops,
         sum(row.flops for row in rows),
         most,
@@ -112,6 +118,17 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         (low * least / most if least and most else low, high),
         note,
     )
+
+
+def _turns(config: Config, found: Sequence[Variant], each: Sequence[Row]) -> list[Sequence[Row]]:
+    """Trainings of which none begins before all of the turn before it have ended: Optuna's rounds,
+    the base in the first of them, and the tries of learning rates before what is trained at the
+    best. found: what is known of `each`, which is in order."""
+    settings = config.sweep
+    size = settings.round * settings.seeds
+    tries = sum(not one.scored for one in found)
+    begins = range(len(found) + size, len(each), size) if settings.method == "optuna" else [tries]
+    return [each[first:last] for first, last in pairwise([0, *begins, len(each)])]
 
 
 def _rungs(config: Config, found: Sequence[Variant]) -> list[int]:
