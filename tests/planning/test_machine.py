@@ -203,12 +203,16 @@ def test_cpus_train_with_the_workers_of_params(
     # The variant of half the width is none that a run was recorded of.
     assert made["total"]["about"]
     assert ", from " in overview(made).splitlines()[-1]
-    # Half a CPU a trial: twice as many at once, each half as fast.
+    # Half a CPU a trial: twice as many at once, each half as fast as a training of one CPU.
+    record_run(project / "runs/train-2", flops=1e6 * 2000, workers=1)
+    half = {"flops": 1e6 * 2000, "flops_per_second": 0.5e10, "time": 1_763_700_000.0}
+    record_run(project / "runs/sweep-1/trials/base-2", workers=1, **half)
     write(project, "phrasebook", **{"sweep.scheduler": "asha", "sweep.cpus_per_trial": 0.5})
     halves = plan(project)["sweep"]
     assert halves["slots"] == 8
     of_half = halves["rows"][0]
     assert of_half["seconds"] > of_half["flops"] / 0.5e10 > base["seconds"]
+    assert of_half["seconds"] < of_half["flops"] / 0.3e10
     assert of_half["device_hours"] == pytest.approx(base["device_hours"], rel=0.3)
     # More than there is for a trial.
     write(project, "phrasebook", **{"sweep.cpus_per_trial": 5, "sweep.gpus_per_trial": 1})

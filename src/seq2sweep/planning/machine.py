@@ -264,7 +264,7 @@ def _cpus(config: Config, storage: Path) -> Machine:
                 "counted on CPUs; --on plans for GPUs"
             )
     slots = max(1, slots)
-    # Half a CPU a trial is two trials on each.
+    # Half a CPU a trial is two trials on each, and what such trials reached is no rate of a CPU.
     each = min(max(1, int(sweep.cpus_per_trial)), cpus / (slots * sweep.workers_per_trial))
     return Machine(
         dataclasses.replace(device, memory=_memory_bytes() / workers),
@@ -272,7 +272,7 @@ def _cpus(config: Config, storage: Path) -> Machine:
         each=threads,
         slots=slots,
         trial_devices=sweep.workers_per_trial * each,
-        runs=speed.recorded_runs(storage, trials=True),
+        runs=speed.recorded_runs(storage, trials=sweep.cpus_per_trial >= 1),
         notes=notes,
     )
 
