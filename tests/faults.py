@@ -1166,7 +1166,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("pooled[name] = found.mean", "pooled[name] = values[0]"),
         ],
         f"{PACKAGE}/evaluate/scores_in_words.py": [
-            ("{scores['bleu']['paper']['score']:.2f}", "{sacrebleu['score']:.2f}"),
+            ("{paper['score']:.2f}", "{sacrebleu['score']:.2f}"),
             ("chrF {scores['chrf']['score']:.2f}", "chrF {scores['exact_match']:.2f}"),
         ],
         f"{PACKAGE}/evaluate/evaluation.py": [

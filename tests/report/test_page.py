@@ -162,6 +162,15 @@ def test_a_length_penalty_that_is_not_the_papers_is_named(kind: str) -> None:
     assert ("(length penalty power), stopping " in text) is (kind == "power")
 
 
+def test_the_papers_bleu_of_lower_cased_text_is_called_so(rendered: str) -> None:
+    assert "lower-cased" not in rendered
+    given = results()
+    evaluate = copy.deepcopy(given.evaluate)
+    evaluate["bleu"]["paper"]["signature"] = SIGNATURE.replace("case:mixed", "case:lc")
+    text = page.render(dataclasses.replace(given, evaluate=evaluate))
+    assert "compounds split for German, of lower-cased text<" in text
+
+
 def test_a_training_that_diverged_is_still_a_page() -> None:
     """Its perplexity is at most e to the 700."""
     record, large = sweep(), math.exp(700)

@@ -16,11 +16,12 @@ def in_words(scores: Mapping[str, Any]) -> str:
 
 
 def _of_translations(scores: Mapping[str, Any]) -> str:
-    sacrebleu = scores["bleu"]["sacrebleu"]
+    sacrebleu, paper = scores["bleu"]["sacrebleu"], scores["bleu"]["paper"]
+    # Of the three only the first is shown with its signature.
+    cased = " (both of lower-cased text)" * ("case:lc" in paper["signature"])
     return (
         f"BLEU {sacrebleu['score']:.2f} ({sacrebleu['signature']})\n"
-        f"paper's tokenised BLEU {scores['bleu']['paper']['score']:.2f}, "
-        f"chrF {scores['chrf']['score']:.2f}"
+        f"paper's tokenised BLEU {paper['score']:.2f}, chrF {scores['chrf']['score']:.2f}{cased}"
     )
 
 
