@@ -946,7 +946,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("* row.span[side] for", "for"),
             ("(low * least / most if least", "(low if least"),
             ("rungs if rung >= config.warmup_steps)", "rungs)"),
-            ("load.valid, speed) if variant.scored else 0.0", "load.valid, speed)"),
+            ("load.valid, scorer) if variant.scored else 0.0", "load.valid, scorer)"),
             ("min(-(-rung // often) * often, last)", "min(rung, last)"),
         ],
     },

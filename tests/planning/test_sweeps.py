@@ -223,6 +223,38 @@ def test_tries_of_a_learning_rate_are_not_scored(monkeypatch: pytest.MonkeyPatch
     assert list(scored.values()) == pytest.approx([1000.0] * 4)
 
 
+@pytest.mark.parametrize(
+    ("heads", "slots", "at_once"),
+    [
+        ([], 1, 1),  # one training, whose score takes one worker while the others idle
+        ([1, 2], 2, 2),  # three trainings in two places
+        ([1, 2, 8, 16], 1, 4),  # five, of which four are scored at once
+    ],
+)
+def test_a_score_is_made_by_one_worker(
+    heads: list[int], slots: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    base = {"model.d_model": 64, "model.heads": 4}
+    changes = {"sweep.base": base, "sweep.space": {"model.heads": heads} if heads else {}}
+    here = replace(HERE, slots=slots, trial_devices=4.0)
+
+    def seconds(scored: float) -> float:
+        def score(*given: Any) -> float:
+            asked.append(given)
+            return scored
+
+        monkeypatch.setattr(sweeps, "scored_seconds", score)
+        config = preset("phrasebook", **changes, **{"sweep.workers_per_trial": 4})
+        return sweeps.sweep(config, load_of("phrasebook", 80_000), here).rows[0].seconds or 0.0
+
+    assert seconds(1000.0) - seconds(0.0) == pytest.approx(1000 / at_once)
+    config, load, _, of_one = asked[0]
+    whole = here.trial_speed(config, load)
+    assert whole is not None
+    assert 4 * of_one.flops_per_second == pytest.approx(whole.flops_per_second)
+
+
 def test_what_optuna_will_propose_counts_as_the_base_variant() -> None:
     config, load = preset("phrasebook-search"), load_of("phrasebook", 80_000)
     made = sweeps.sweep(config, load, HERE)

@@ -119,10 +119,10 @@ class Machine:
         """Of the training, all its workers together."""
         return self._speed(config, load, self.workers, self.each)
 
-    def trial_speed(self, config: Config, load: Workload) -> Speed | None:
-        """Of one trial of the sweep that trains `config`."""
+    def trial_speed(self, config: Config, load: Workload, *, one: bool = False) -> Speed | None:
+        """Of one trial of the sweep that trains `config`; one: of one of its workers."""
         workers = config.sweep.workers_per_trial
-        return self._speed(config, load, workers, self.trial_devices / workers)
+        return self._speed(config, load, 1 if one else workers, self.trial_devices / workers)
 
     def trial_memory(self, config: Config) -> float | None:
         """Bytes that one worker of a trial has; None: not known."""

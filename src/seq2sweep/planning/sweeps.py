@@ -31,10 +31,11 @@ class Row:
     """A variant with all its seeds.
 
     seconds: of one of its trainings, with validation, checkpoints and its score, where it is
-    scored; None: not known. least_seconds: the same, if it is stopped as early as it may be. steps:
-    of one training; precision: that it is trained in; memory: bytes that one of its workers needs;
-    checkpoint_bytes: what all of them keep in the end. how: where the rate is from; about: whether
-    it is no more than about right; span: how many times as long it may take, at least and at most.
+    scored, or its share of the scores that are made at once in its place; None: not known.
+    least_seconds: the same, if it is stopped as early as it may be. steps: of one training;
+    precision: that it is trained in; memory: bytes that one of its workers needs; checkpoint_bytes:
+    what all of them keep in the end. how: where the rate is from; about: whether it is no more than
+    about right; span: how many times as long it may take, at least and at most.
     """
 
     variant: str
@@ -80,15 +81,17 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     rungs = _rungs(config, found)
     trainings = Counter(each.variant for each in found)
     first = {each.variant: each for each in reversed(found)}
+    scores = _scores_at_once(config, found, machine.slots)
     rows = [
-        _row(name, count, first[name], rungs, load, machine) for name, count in trainings.items()
+        _row(name, count, first[name], rungs, load, machine, scores)
+        for name, count in trainings.items()
     ]
     note = None
     if config.sweep.method == "none":
         note = "to train variants too, set sweep.method, such as --set sweep.method=table3"
     if config.sweep.method == "optuna":
         asked = config.sweep.samples * config.sweep.seeds
-        rows.append(_row("proposals", asked, found[0], rungs, load, machine))
+        rows.append(_row("proposals", asked, found[0], rungs, load, machine, scores))
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
     each = [row for row in rows for _ in range(row.trainings)]
     turns = _turns(config, found, each)
@@ -131,6 +134,15 @@ def _turns(config: Config, found: Sequence[Variant], each: Sequence[Row]) -> lis
     return [each[first:last] for first, last in pairwise([0, *begins, len(each)])]
 
 
+def _scores_at_once(config: Config, found: Sequence[Variant], slots: int) -> int:
+    """In the place of one trial: each takes what one worker has, but no more than there are."""
+    settings = config.sweep
+    scored = sum(one.scored for one in found)
+    if settings.method == "optuna":
+        scored += settings.seeds * min(settings.round, settings.samples)
+    return max(1, min(settings.workers_per_trial, -(-scored // slots)))
+
+
 def _rungs(config: Config, found: Sequence[Variant]) -> list[int]:
     """Steps at which trials may be compared; none without early stopping."""
     settings = config.sweep
@@ -166,7 +178,13 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 def _row(
-    name: str, number: int, variant: Variant, rungs: list[int], load: Workload, machine: Machine
+    name: str,
+    number: int,
+    variant: Variant,
+    rungs: list[int],
+    load: Workload,
+    machine: Machine,
+    scores: int,
 ) -> Row:
     config = with_trials_checkpoints(variant.config)
     machine = replace(machine, device=machine.device.in_precision_of(config))
@@ -180,14 +198,15 @@ def _row(
     whole = training(config, load)
     needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
     kept = min(config.train.keep_checkpoints, whole.checkpoints)
-    speed = machine.trial_speed(config, load)
-    if speed is not None:
+    speed, scorer = (machine.trial_speed(config, load, one=one) for one in (False, True))
+    if speed is not None and scorer is not None:
         parts = training_parts(config, whole, speed, workers)
         trained = sum(part.seconds or 0.0 for part in parts)
         # Tries of a learning rate are not.
-        score = scored_seconds(config, load, load.valid, speed) if variant.scored else 0.0
+        score = scored_seconds(config, load, load.valid, scorer) if variant.scored else 0.0
+        score /= scores
         seconds = trained + score
-        low, high = bounds([*parts, Part("score", score, "", speed.span)])
+        low, high = bounds([*parts, Part("score", score, "", scorer.span)])
         span = low / seconds, high / seconds
         least = trained * _stopped_at(config, rungs) / whole.steps + score
     return Row(
