@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,28 @@ def test_journals_that_say_nothing_of_these_devices_are_left_out(tmp_path: Path)
     (tmp_path / "damaged/journal.jsonl").write_text("{\n")
     assert recorded_runs(tmp_path, trials=True) == []
     assert recorded_runs(tmp_path / "nowhere", trials=True) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "counts"),
+    [
+        ({}, True),
+        ({"threads": 8}, False),
+        ({"workers": 1}, False),
+        ({"device": "NVIDIA H200"}, False),
+        ({"threads": 8, "step": 500}, True),  # that step was trained again
+    ],
+)
+def test_a_run_that_was_resumed_on_other_workers_is_left_out(
+    tmp_path: Path, before: dict[str, Any], counts: bool
+) -> None:
+    """Its rate is of both together, and would be taken for that of the last ones."""
+    record_run(tmp_path / "train-1")
+    path = tmp_path / "train-1/journal.jsonl"
+    first, end = path.read_text(encoding="utf-8").splitlines()
+    checkpoint = json.loads(end) | {"kind": "checkpoint", "step": 400} | before
+    path.write_text(f"{first}\n{json.dumps(checkpoint)}\n{end}\n", encoding="utf-8")
+    assert bool(recorded_runs(tmp_path, trials=False)) is counts
 
 
 def test_cpus_that_never_trained_are_assumed_by_a_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -138,16 +139,25 @@ class Run:
 def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
     """The finished trainings below `cluster.storage`; of CPUs only those of processors like this.
 
-    trials: those of sweeps too. A journal that is damaged, or of an earlier version, is left out.
+    trials: those of sweeps too. A journal that is damaged, or of an earlier version, is left out,
+    and so is a run that had other workers before it was resumed: its rate is that of neither.
     """
     paths = list(storage.glob(f"*/{JOURNAL_NAME}"))
     if trials:
         paths += storage.glob(f"*/trials/*/{JOURNAL_NAME}")
     found = []
     for path in paths:
+        trained_by: dict[int, list[Any]] = {}
         with contextlib.suppress(UserError, OSError, KeyError, TypeError, ZeroDivisionError):
-            for end in journal.entries(path, "finished"):
+            for end in journal.entries(path, "checkpoint", "finished"):
+                if end["kind"] == "checkpoint" and "cpu_features" not in end:
+                    continue  # of an earlier version
                 gpu = end["device"] != "CPU"
+                own = ["workers"] if gpu else ["workers", "threads", "cpu_features"]
+                # A step that is trained again counts as it was the last time.
+                trained_by[end["step"]] = workers = [end["device"], *(end[key] for key in own)]
+                if end["kind"] == "checkpoint" or any(w != workers for w in trained_by.values()):
+                    continue
                 if not gpu and end["cpu_features"] != cpu_features():
                     continue
                 run = Run(
