@@ -519,7 +519,18 @@ def test_libraries_that_differ_are_told_first(
     store.records[TRAINING]["constraints.txt"] = "torch==2.12.0\n"
     _, verdict, lines = again(tmp_path, TRAINING)
     assert lines[0].startswith("other libraries than recorded: torch: 2.12.0 recorded, 2.13.0 here")
+    assert "(pip install --no-deps -r) in an environment" in lines[0]
     assert verdict.causes == []  # in this test the run made again has the same record
+
+
+def test_a_build_that_is_not_on_the_usual_index_is_told(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    store.add(TRAINING, tiny_config)
+    store.records[TRAINING]["constraints.txt"] = "numpy==1.0\ntorch==2.13.0+cpu\n"
+    _, _, lines = again(tmp_path, TRAINING)
+    index = "-r, --extra-index-url ADDRESS of the index that has torch==2.13.0+cpu) in an"
+    assert index in lines[0]
 
 
 def test_the_command_prints_a_verdict_and_its_status_follows(

@@ -277,7 +277,11 @@ def _libraries(record: StoredRecord) -> list[str]:
     if not unlike:
         return []
     more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
+    # Builds for some hardware, `2.13.0+cpu`, are not on the usual index.
+    builds = [f"{name}=={v}" for name, v in record.content["packages"].items() if "+" in v]
+    index = f", --extra-index-url ADDRESS of the index that has {', '.join(builds[:3])}"
     return [
         f"other libraries than recorded: {'; '.join(unlike[:3])}{more}; to have the same, install "
-        f"the constraints.txt of the run (pip install --no-deps -r) in an environment of its own"
+        f"the constraints.txt of the run (pip install --no-deps -r{index * bool(builds)}) in an "
+        "environment of its own"
     ]
