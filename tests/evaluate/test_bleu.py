@@ -310,3 +310,10 @@ def test_a_seed_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("SACREBLEU_SEED", "77")
     confidence = bleu.score(["a b"], ["a b"], "de")["bleu"]["sacrebleu"]["confidence"]
     assert confidence["seed"] == "77"
+
+
+@pytest.mark.parametrize("page", ["scores.md", "how_it_works.md"])
+def test_the_pages_say_of_how_many_sentences_there_is_an_interval(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith("| `bleu.sacrebleu` |")]
+    assert f"of up to {bleu.BOOTSTRAP_SENTENCES} sentences" in row
