@@ -831,8 +831,9 @@ def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
         # On the disk of a node, or one that all see: it stays.
         ("train", {"tracking.uri": "sqlite:////shared/x.db"}),
         (dvc_stages.ALL, NAMED),
-        # Records nothing.
+        # These record nothing.
         ("encode", {}),
+        ("table1", {}),
     ],
     ids=str,
 )
@@ -841,6 +842,8 @@ def test_records_that_stay_are_submitted(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host:5000")
     stub.set({"tracking.uri": None} | change)
+    with (stub.folder / "dvc.yaml").open("a") as stages:
+        stages.write("  table1: {cmd: 'false', outs: [reports/table1.json]}\n")
     fake: Any = FakeServer([None])
     wanted = order(stub, stage)
     jobs._submit(fake, load(stub), wanted, storage_at(str(stub.storage)), wanted.job)

@@ -139,9 +139,9 @@ def outputs(project: Path, stage: str) -> list[str]:
     ]
 
 
-def makes_data(project: Path, stage: str) -> bool:
-    """Whether it is one of the stages before training, which record nothing in MLflow."""
-    return stage != ALL and _makes_data(described(project)[stage])
+def records_nothing(project: Path, stage: str) -> bool:
+    """Whether a job of it records nothing in MLflow: a stage before training, or table1."""
+    return stage == "table1" or (stage != ALL and _makes_data(described(project)[stage]))
 
 
 def inputs(project: Path, stage: str) -> dict[str, str]:

@@ -241,10 +241,10 @@ def _check_no_password(config: Config) -> None:
 def check_records_stay(config: Config, wanted: Order | None = None) -> None:
     """Refuse to record into the job's copy of the project, which goes when the job has ended.
 
-    Jobs of the stages before training record nothing; without an order it is of any other. Whether
+    Some jobs record nothing (`records_nothing`); without an order it is of any other. Whether
     a server answers is not asked: it may be one that only the cluster reaches. Raises UserError.
     """
-    if wanted and dvc_stages.makes_data(wanted.project, wanted.stage):
+    if wanted and dvc_stages.records_nothing(wanted.project, wanted.stage):
         return
     variable, key, uri = "MLFLOW_TRACKING_URI", "tracking.uri", config.tracking.uri
     if not uri and variable in config.cluster.job_environment:
