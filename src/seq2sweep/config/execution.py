@@ -220,7 +220,7 @@ class AttentionConfig:
 class ClusterConfig:
     address: str | None = field("null starts Ray on this machine; else a running cluster's address")
     job_server: str | None = field(
-        "http://host:8265 of a cluster: train and sweep run there as jobs; null: here"
+        "http://host:8265 of a cluster: trainings and sweeps are jobs there; null: here"
     )
     job_environment: tuple[str, ...] = field(
         "names of environment variables that a job gets from here, such as [MLFLOW_TRACKING_URI]",
