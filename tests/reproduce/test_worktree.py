@@ -44,6 +44,7 @@ stages:
     - {path: data/encoded, hash: md5, md5: dacf538efadfa6f41618ec4aa3659c9d.dir}
     - {path: data/vocabulary, hash: md5, md5: dacf538efadfa6f41618ec4aa3659c9d.dir}
 """
+PARAMS = "cluster: {storage: runs}\n"
 
 
 @pytest.fixture
@@ -306,17 +307,20 @@ def test_a_stage_has_the_code_of_the_worktree_and_no_other_store(
         "import os; uri = os.environ.get('MLFLOW_TRACKING_URI', 'none')\n"
         "open('out', 'w').write(uri + __file__)"
     )
+    (tmp_path / "params.yaml").write_text(PARAMS)
     Worktree(tmp_path, tmp_path).call("-c", "import where")
     assert (tmp_path / "out").read_text() == f"none{tmp_path}/src/where.py"
 
 
 def test_a_stage_that_fails_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(PARAMS)
     with pytest.raises(OperationalError, match=r"failed in .* with status 3, .*again to resume"):
         Worktree(tmp_path, tmp_path).call("-c", "raise SystemExit(3)")
 
 
 def interrupted(tmp_path: Path, child: str, setting: str = "") -> subprocess.Popen[bytes]:
     """A process whose stage is up, and which has been sent SIGTERM."""
+    (tmp_path / "params.yaml").write_text(PARAMS)
     code = (
         "import pathlib\nfrom seq2sweep.cluster import signals\n"
         f"from seq2sweep.reproduce import worktree\n{setting}\n"
@@ -348,7 +352,9 @@ def test_an_interruption_reaches_the_stage_and_is_waited_for(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_stage_that_does_not_end_is_killed(tmp_path: Path, again: bool) -> None:
+def test_a_stage_that_does_not_end_is_killed(
+    tmp_path: Path, again: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
     """When patience is at an end, or at another interruption."""
     child = (
         "import os, signal, time, pathlib\n"
@@ -356,11 +362,23 @@ def test_a_stage_that_does_not_end_is_killed(tmp_path: Path, again: bool) -> Non
         "pathlib.Path('pid').write_text(str(os.getpid()))\npathlib.Path('up').touch()\n"
         "while True: time.sleep(1)"
     )
-    setting = "signals.CLEANUP_SECONDS = 0" if again else "worktree.PATIENCE_SECONDS = 0.5"
-    process = interrupted(tmp_path, child, setting)
+    patience = "worktree.Worktree._patience = lambda _: 0.5"
+    process = interrupted(tmp_path, child, "signals.CLEANUP_SECONDS = 0" if again else patience)
     if again:
         wait_for(tmp_path / "asked")
         process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 75
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    said = capfd.readouterr().err
+    assert ("killed, as it has not ended 0 s after the interruption" in said) is not again
+
+
+@pytest.mark.parametrize(
+    ("storage", "seconds"), [("runs", 90), ("/mnt/shared", 90), ("s3://bucket/prefix", 600)]
+)
+def test_a_stage_has_as_long_to_end_as_it_may_take_to_ask_and_to_save(
+    tmp_path: Path, storage: str, seconds: int
+) -> None:
+    (tmp_path / "params.yaml").write_text(f"cluster: {{storage: '{storage}'}}")
+    assert Worktree(tmp_path, tmp_path)._patience() == 2 * seconds + 60

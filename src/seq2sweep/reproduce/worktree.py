@@ -21,6 +21,8 @@ from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes, read_json
 from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, StoredRecord
+from seq2sweep.runs.remote_run_store import RemoteRunStore
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.storage.atomic import whole_folder, write_whole
 from seq2sweep.tracking.store_reader import StoreReader
 
@@ -29,8 +31,8 @@ KEPT = Path("runs") / "record"
 BEGUN = "begun"
 """File there: what it was made for."""
 STORE = "mlflow.db"
-PATIENCE_SECONDS = 120.0
-"""For a stage that is to save and leave."""
+PATIENCE_SECONDS = 60.0
+"""For a stage that is to leave, besides what it may take to save."""
 
 Say = Callable[[str], None]
 
@@ -183,8 +185,10 @@ class Worktree:
     def call(self, *arguments: str) -> None:
         """Run this Python with the worktree's own code; OperationalError where that fails.
 
-        An interruption is passed on, and its end waited for; one that does not end is killed.
+        An interruption is passed on, and its end waited for; one that does not end is killed, which
+        is said.
         """
+        patience = self._patience()
         command = [sys.executable, *arguments]
         process = subprocess.Popen(
             command, cwd=self.project, env=self._environment(), stdout=2, start_new_session=True
@@ -193,9 +197,12 @@ class Worktree:
             status = process.wait()
         except BaseException:
             try:
-                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGINT)
-                    process.wait(PATIENCE_SECONDS)
+                    process.wait(patience)
+            except subprocess.TimeoutExpired:
+                line = f"killed, as it has not ended {patience:.0f} s after the interruption"
+                print(line, file=sys.stderr, flush=True)
             finally:  # another interruption may end the wait; nobody else would end the stage
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -206,6 +213,12 @@ class Worktree:
                 f"{' '.join(arguments[1:])} failed in {self.project} with status {status}, as is "
                 "said above; run this again to resume"
             )
+
+    def _patience(self) -> float:
+        """Seconds for an interrupted stage to end: its workers are asked for as long as they may
+        then take to save."""
+        store = RemoteRunStore if is_address(self.storage() or "") else RunStore
+        return 2 * store.save_seconds + PATIENCE_SECONDS
 
     def _ask(self, folder: Path, *arguments: str) -> str:
         """What a short command of DVC prints; OperationalError where it fails."""
