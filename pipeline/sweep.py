@@ -7,10 +7,11 @@ each variant, and under that one for each of its seeds. Trials that are trained 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,7 @@ from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
-from seq2sweep.errors import OperationalError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
@@ -105,7 +106,8 @@ def work(config: Config) -> None:
         SweepRecorder(parent, lineage, header) as recorder,
     ):
         recorder.use_data(parent, config)
-        results, proposals, entrants = train(config, header, chosen, recorder)
+        with recording_if_cut(source, recorder) as ended:
+            results, proposals, entrants = train(config, header, chosen, recorder, ended)
         relay.flush()
         relay.say_page(parent)
         run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
@@ -170,6 +172,19 @@ def record(
     title = f"Variants: {SCORES[config.data.score].label} over FLOPs"
     run.view(VARIANTS, title, compared(SCORES[config.data.score], varied))
     run.describe(described_sweep(report, words, title))
+
+
+@contextlib.contextmanager
+def recording_if_cut(source: Source, recorder: SweepRecorder) -> Iterator[dict[str, TrialResult]]:
+    """Record the trials that the block puts into this, by name, if it is interrupted or fails: the
+    next call, maybe with other libraries, would not."""
+    ended: dict[str, TrialResult] = {}
+    try:
+        yield ended
+    except BaseException:
+        with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
+            record_trials(source, recorder, [*ended.values()])
+        raise
 
 
 def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[TrialResult]) -> None:
@@ -292,18 +307,30 @@ def write_nothing(config: Config) -> None:
 
 
 def train(
-    config: Config, header: dict[str, Any], chosen: list[Variant], recorder: SweepRecorder
+    config: Config,
+    header: dict[str, Any],
+    chosen: list[Variant],
+    recorder: SweepRecorder,
+    ended: dict[str, TrialResult],
 ) -> tuple[list[TrialResult], list[Proposal], list[Entrant]]:
     """Train and score what is chosen, or search from there on; with what a search proposed, and how
-    the architectures of method table2 found their learning rates."""
+    the architectures of method table2 found their learning rates.
+
+    ended: is given the trials that have ended by name, also where this is interrupted or fails.
+    """
     made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
     line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
     if line is not None:
         console.say(line)
-    run = functools.partial(
+
+    def keep(results: Sequence[TrialResult]) -> None:
+        ended.update({result.variant.name: result for result in results})
+
+    call = functools.partial(
         run_sweep,
         config,
+        on_cut=keep,
         made_by=made_by(recorder.lineage),
         encoded=stage.for_workers(config, project_files.ENCODED, header["fingerprint"]),
         project=Path.cwd(),
@@ -316,6 +343,11 @@ def train(
             stage.code_of(TrialScorer.__module__) | files.test_set(project_files.CLEAN, "valid")
         ),
     )
+
+    def run(asked: Sequence[Variant], **about: Any) -> list[TrialResult]:
+        keep(results := call(asked, **about))
+        return results
+
     with ray_session(config.cluster):
         if config.sweep.method not in ("optuna", "table2"):
             return run(chosen, on_trial=recorder.hear), [], []

@@ -20,7 +20,7 @@ import ray
 from ray import tune
 
 from seq2sweep import config as configuration
-from seq2sweep.cluster import session
+from seq2sweep.cluster import session, tune_runner
 from seq2sweep.cluster.tune_runner import _Sweep, run_sweep
 from seq2sweep.cluster.tune_scheduler import TuneHooks
 from seq2sweep.config import Config
@@ -28,7 +28,7 @@ from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.sweep.trial_record import TrialRecord, TrialResult
+from seq2sweep.sweep.trial_record import INTERRUPTED, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, variants
 from tests.cluster import scoring
 from tests.conftest import Corpus
@@ -317,6 +317,34 @@ def test_trials_know_of_the_cluster_that_their_driver_has_joined(
         monkeypatch.delenv("RAY_ADDRESS", raising=False)  # as of Ray's workers
         configs = [configuration.from_dict(each["config"]) for each in given]
         assert {each.cluster.running_address for each in configs} == {address}
+
+
+def test_trials_that_ended_before_an_interruption_are_given_back(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train_all(self: _Sweep) -> None:
+        for record, cause in zip(self.records, (None, INTERRUPTED), strict=False):
+            record.end("failed", cause, self.on_trial, 0.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
+    monkeypatch.setattr(ray, "put", lambda value: None)
+    monkeypatch.setattr(_Sweep, "train_all", train_all)
+    chosen = variants(config)[0]
+    given: list[TrialResult] = []
+    assert len(chosen) > 2
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(
+            config,
+            chosen,
+            encoded=tiny_corpus.encoded,
+            project=tmp_path,
+            name="sweep",
+            score=scoring.score,
+            on_trial=Listener(),
+            on_cut=given.extend,
+        )
+    assert [result.variant for result in given] == chosen[:1]
 
 
 def test_what_scoring_raises_is_raised(

@@ -229,7 +229,7 @@ def test_trials_on_other_nodes_find_what_was_made_on_the_head(
     storage = address or str(tmp_path / "storage")
     config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
     listener: Any = SimpleNamespace(hear=None, lineage={})
-    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener)
+    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, {})
     made = Path("data/encoded").resolve()
     assert given["encoded"].is_relative_to(storage) is (address is None)
     assert (given["encoded"] == made) is (address is not None)
@@ -246,7 +246,7 @@ def test_scores_are_of_the_texts_that_are_there(
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
 
     def scorer() -> str:
-        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener)
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, {})
         return str(given["scorer"])
 
     first = scorer()
@@ -306,6 +306,39 @@ def test_a_trial_that_was_trained_otherwise_has_its_record_in_the_run_of_then(
     then = None if made_by is None else NOW | made_by
     found = recorded_of(tiny_config, tmp_path, {"made_by": then})
     assert bool(found) is recorded
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), OperationalError("full")])
+def test_trials_that_ended_before_an_interruption_are_recorded(
+    given: dict[str, Any],
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+) -> None:
+    """All but those of which the cut call has no end; else `work` does it when all have ended."""
+    config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
+    trials: Any = {n: SimpleNamespace(variant=SimpleNamespace(name=n)) for n in ("first", "second")}
+    recorded: list[Any] = []
+    monkeypatch.setattr(sweep, "record_trials", lambda source, recorder, of: recorded.extend(of))
+    recorder: Any = SimpleNamespace(hear=None, lineage={})
+
+    def run_sweep(*args: object, on_cut: Any, **more: object) -> list[Any]:
+        if error is not None:
+            on_cut([trials["second"]])
+            raise error
+        return [trials["second"]]
+
+    monkeypatch.setattr(sweep, "run_sweep", run_sweep)
+    source: Any = None
+    with (
+        pytest.raises(type(error)) if error else contextlib.nullcontext(),
+        sweep.recording_if_cut(source, recorder) as ended,
+    ):
+        ended["first"] = trials["first"]
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], recorder, ended)
+    assert list(ended) == ["first", "second"]
+    assert recorded == ([] if error is None else [*trials.values()])
 
 
 def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def run_sweep(
     final: bool = False,
     made_by: Mapping[str, str] | None = None,
     on_trial: OnTrial,
+    on_cut: Callable[[list[TrialResult]], None] = lambda results: None,
 ) -> list[TrialResult]:
     """Train all variants inside a `ray_session`, then score their checkpoints.
 
@@ -74,6 +75,7 @@ def run_sweep(
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint and is to be scored.
+    on_cut: called with the trials that have ended, if this is interrupted or fails.
 
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.
@@ -94,8 +96,14 @@ def run_sweep(
         data = store.publish(encoded.resolve())
         # Once for all trials: it may have files in it.
         sweep = _Sweep(config, store, records, rungs, data, ray.put(score), on_trial)
-        sweep.train_all()
-        sweep.score_all()
+        try:
+            sweep.train_all()
+            sweep.score_all()
+        except BaseException:
+            with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
+                ended = [one for one in records if one.status and one.cause != INTERRUPTED]
+                on_cut([record.result() for record in ended])
+            raise
         for record in records:
             record.settle()
     return [record.result() for record in records]
