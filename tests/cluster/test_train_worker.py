@@ -7,6 +7,7 @@ import faulthandler
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import train_worker as worker
 from seq2sweep.cluster.train_worker import train_worker
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.runs import event_writer, journal, watchdog
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.runs.run_store import RunStore
@@ -236,7 +238,8 @@ def test_all_take_the_number_of_tokens_that_the_run_began_with(
         ("float32", "bf16", None, "float32"),
         ("bf16", "bf16", "bf16", "bf16"),
         ("bf16", "bf16", "float32", "float32"),
-        ("bf16", "float32", "bf16", "float32"),  # and the loop says that the run is in bf16
+        ("bf16", "float32", "bf16", None),
+        ("float32", "bf16", "bf16", None),
     ],
 )
 def test_all_take_one_precision_where_their_machines_differ(
@@ -245,8 +248,10 @@ def test_all_take_one_precision_where_their_machines_differ(
     own: str,
     others: str,
     resumed: str | None,
-    expected: str,
+    expected: str | None,
 ) -> None:
+    """expected: None where the user has to decide."""
+
     def smallest(willing: torch.Tensor, operation: Any) -> None:
         assert operation == torch.distributed.ReduceOp.MIN
         willing.clamp_(max=float(others == "bf16"))
@@ -259,9 +264,12 @@ def test_all_take_one_precision_where_their_machines_differ(
     name = None if resumed is None else checkpoint_name(4)
     one.hears = [{"resume": name, "precision": resumed, "tokens_per_pass": None}] * 2
     auto = configuration.with_changes(one.config, {"train.precision": "auto"})
-    one.start(config=configuration.to_dict(auto))
+    said = "the run is in bf16, .* keep that device out, or set train.precision to bf16, "
+    with nullcontext() if expected else pytest.raises(UserError, match=said):
+        one.start(config=configuration.to_dict(auto))
     one.start()
-    assert [config.train.precision for config in one.trained] == [expected, "float32"]
+    trained = [config.train.precision for config in one.trained]
+    assert trained == ([expected] if expected else []) + ["float32"]
 
 
 def test_storage_that_fails_as_they_start_is_waited_for(

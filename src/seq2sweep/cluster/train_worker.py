@@ -14,6 +14,7 @@ from torch import distributed as dist
 from seq2sweep import config as configuration
 from seq2sweep.cluster.ray_internals import get_train_context
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.runs import pass_size
 from seq2sweep.runs.event_writer import EventWriter
 from seq2sweep.runs.layout import Retention, checkpoint_step
@@ -132,13 +133,20 @@ def _in_one_precision(
 ) -> Config:
     """With a `train.precision` of auto resolved once for all workers, whose machines may differ:
     bf16 where each of them would choose it, unless the checkpoint that is `resumed` is in float32.
-    Every worker must call this."""
+    Every worker must call this. Raises UserError where that is in bf16, and one of them would not
+    choose it: it may be a hundred times slower there, so that is for the user to decide."""
     if config.train.precision != "auto":
         return config
     own = choose_precision("auto", device, config.model.d_model)
     willing = torch.tensor(float(own == "bf16"), device=device)
     if world_size > 1:
         all_reduce(willing, dist.ReduceOp.MIN)
+    if resumed == "bf16" and not willing:
+        raise UserError(
+            "the run is in bf16, and train.precision auto takes float32 on a device of its workers "
+            "now: keep that device out, or set train.precision to bf16, slow as it may be there, "
+            "which resumes from the same checkpoints where cluster.storage is no bucket"
+        )
     bf16 = bool(willing) and resumed != "float32"
     return configuration.with_changes(config, {"train.precision": "bf16" if bf16 else "float32"})
 
