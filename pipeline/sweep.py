@@ -32,6 +32,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.jobs import entrypoint
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.pareto import cheapest
@@ -144,7 +145,8 @@ def work(config: Config) -> None:
             best_run = recorder.runs[best["name"]]
             own = recorder.lineages[best["name"]]
             record_best(best_run, result, header=header, lineage=own, mean=best[config.data.score])
-    say_end(results, summary, len(refused), seconds, every)
+    job = entrypoint.results_of_stage()
+    say_end(results, summary, len(refused), seconds, every, job)
 
 
 def record(

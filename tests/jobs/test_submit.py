@@ -305,7 +305,7 @@ stages:
   fingerprint: {cmd: "false", deps: [params.yaml, texts], outs: [code.json: {cache: false}]}
   encode: {cmd: "false", params: [code.json: [encode]], outs: [data/encoded]}
   train:
-    cmd: mkdir -p models && cp data/encoded/train.json models/train
+    cmd: mkdir -p models && cp data/encoded/train.json models/train && echo once >> ran
     params: [code.json: [train]]
     deps: [data/encoded]
     outs: [models/train]
@@ -323,6 +323,9 @@ stages:
     line, status = entrypoint._work(wanted)
     assert status == 0, line
     assert (place / results.of_job("train-1") / "models/train").read_text() == "text"
+    # Whoever removes its results wants it to run again, in what Ray may have kept of the copy.
+    assert entrypoint._work(wanted) == (line, 0)
+    assert (copy / "ran").read_text() == "once\nonce\n"
 
 
 def with_texts(stub: Project) -> None:
@@ -685,6 +688,23 @@ def test_workers_on_other_nodes_see_what_was_made_on_the_head(
     assert (seen / "train.json").read_text() == "made there"
     (tmp_path / "link").symlink_to(seen)
     assert entrypoint.seen_by_all_nodes(tmp_path / "link", storage, "other") == seen
+
+
+def test_a_job_knows_which_results_would_be_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(stage: str = "sweep", **inputs: str) -> str:
+        about = {"job": "sweep-1", "stage": stage, "commit": "c", "storage": str(tmp_path)}
+        Path(entrypoint.DESCRIPTION).write_text(json.dumps(about | {"inputs": inputs}))
+        return entrypoint.results_of_stage()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
+    assert entrypoint.results_of_stage() == ""  # a job that somebody else has made
+    assert found(data="sum") == f"{tmp_path}/{results.of_job('sweep-1')}"
+    assert found() == found(dvc_stages.ALL, data="sum") == ""
+    monkeypatch.delenv(entrypoint.JOB_CONFIG)
+    assert found(data="sum") == ""
 
 
 @pytest.mark.parametrize(

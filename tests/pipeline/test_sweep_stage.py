@@ -125,6 +125,15 @@ def test_how_to_try_failed_trials_again(
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"to try those that failed again: {remove}dvc repro --force --single-item sweep"
     )
+    # Whoever asks for the same job again would get the same results.
+    console_lines.say_end(results, summarise(record(parses=False)), 0, 60.0, job="jobs/sweep-1")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .startswith(
+            f"to try those that failed again: remove jobs/sweep-1, then {remove}dvc repro --force"
+        )
+    )
     with pytest.raises(OperationalError) as caught:
         console_lines.say_end(results[:1], summarise(record(parses=False)), 0, 60.0)
     assert str(caught.value) == (

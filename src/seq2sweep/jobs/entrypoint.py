@@ -54,6 +54,18 @@ def is_inside() -> bool:
     return JOB_CONFIG in os.environ
 
 
+def results_of_stage() -> str:
+    """Inside the job of a stage whose inputs came from home, where its results will be, so that
+    whoever removes them can have it run again; elsewhere ''."""
+    file = Path(DESCRIPTION)
+    if not is_inside() or not file.exists():
+        return ""
+    about = Description(**json.loads(file.read_text(encoding="utf-8")))
+    if not about.inputs or about.stage == dvc_stages.ALL:
+        return ""
+    return f"{results.storage_at(about.storage).address}/{results.of_job(about.job)}"
+
+
 def seen_by_all_nodes(made: Path, storage: Path, name: str) -> Path:
     """The full path of a folder that workers read.
 
@@ -107,6 +119,9 @@ def _work(description: Description) -> tuple[str, int]:
     if description.inputs:
         # What lies before the inputs is not here, nor `data.folder` where git does not have it, and
         # DVC would look for both: it is to run these stages alone.
+        if description.stage != dvc_stages.ALL:
+            # Where its results were removed, Ray's copy of the project may still have them.
+            command.append("--force")
         command += ["--single-item", *dvc_stages.running_in_job(project, description.stage)]
     elif description.stage != dvc_stages.ALL:
         command += [description.stage]

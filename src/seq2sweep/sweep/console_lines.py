@@ -67,11 +67,13 @@ def say_end(
     refused: int,
     seconds: float,
     every: Sequence[TrialResult] = (),
+    job: str = "",
 ) -> None:
     """How the trials ended; OperationalError when all have failed, or none has a score.
 
     refused: variants that were not trained. every: the results and, of method table2, the tries of
-    learning rates, after which nothing is trained where all of them have failed.
+    learning rates, after which nothing is trained where all of them have failed. job: where the
+    results of the job that this is will be, and would be found again; '': it is none.
     """
     best = summary["best"]
     found = ""
@@ -89,14 +91,16 @@ def say_end(
         + f" in {console.duration(seconds)}{found}"
     )
     if failed or unscored:
-        _say_lost(failed, unscored, of=len(trained))
+        _say_lost(failed, unscored, len(trained), job)
     ended = [result.origin for result in results if "device" in result.origin]
     warnings = {hardware.no_peak_warning(of["device"], of["precision"]) for of in ended}
     for warning in sorted(filter(None, warnings)):
         console.say(warning)
 
 
-def _say_lost(failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of: int) -> None:
+def _say_lost(
+    failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of: int, job: str
+) -> None:
     """How to try these again; OperationalError when there are no others."""
     lost = [*failed, *unscored]
     first = lost[0]
@@ -117,4 +121,6 @@ def _say_lost(failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of
     which = " or ".join(
         word for word, some in (("failed", failed), ("have no score", unscored)) if some
     )
+    if job:
+        remove = f"remove {job}, then {remove}"
     console.say(f"to try those that {which} again: {remove}dvc repro --force --single-item sweep")
