@@ -82,6 +82,8 @@ def test_it_is_decided_once_and_kept(
     assert pass_size.in_words(said.metrics) == (
         f"train.tokens_per_pass auto: 300 tokens, with {plenty / 2e9:.1f} GB free for a worker"
     )
+    # Of a run that began with a number, behind its lines: a trial is as far as its last one says.
+    assert decide(plenty, step=4)[1] == Sized(4, said.metrics)
     journal = Journal(tmp_path / JOURNAL_NAME)
     journal.append(said)
     # It resumes with more memory, and with less: as it began.

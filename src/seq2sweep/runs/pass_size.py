@@ -69,7 +69,7 @@ def decide(
     }
     # Whether it fits on other workers, or beside others, is news only where it does not.
     news = known is None or found.tokens < min(known, found.share)
-    return config.sized(number), Sized(0 if known is None else step, figures) if news else None
+    return config.sized(number), Sized(step, figures) if news else None
 
 
 def in_words(entry: dict[str, float]) -> str:
