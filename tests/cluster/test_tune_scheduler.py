@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
+from seq2sweep.sweep.trial_record import TrialRecord
 
 
 @dataclass
@@ -182,7 +184,9 @@ def shown_before(folder: Path, shown: list[tuple[str | None, dict[int, float]]])
         (own / JOURNAL_NAME).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         variant = SimpleNamespace(config=of_training)
         earlier = status and {"status": status}
-        records.append(SimpleNamespace(folder=own, variant=variant, earlier=earlier))
+        record = SimpleNamespace(folder=own, variant=variant, earlier=earlier)
+        record.told_before = functools.partial(TrialRecord.told_before, record)
+        records.append(record)
     return records
 
 
@@ -224,6 +228,26 @@ def test_who_resumes_may_yet_be_a_peer_of_who_was_stopped_after_it(tmp_path: Pat
     for index, step, perplexity in ((1, 4, 45.0), (1, 8, 30.0), (2, 4, 38.0), (2, 8, 25.0)):
         rungs.report(index, step, perplexity)
     assert rungs.goes_on(2)
+
+
+@pytest.mark.parametrize(("told", "goes_on"), [(4, False), (None, True)])
+def test_who_was_stopped_counts_no_further_than_it_was_judged(
+    tmp_path: Path, told: int | None, goes_on: bool
+) -> None:
+    """The second has trained to step 8 in a sweep that stopped none, and was stopped at 4 since.
+    Results of before do not say where."""
+    records = shown_before(
+        tmp_path,
+        [
+            ("finished", {4: 5.0, 8: 4.0, 16: 3.0}),
+            ("stopped early", {4: 9.0, 8: 8.0}),
+            ("stopped early", {4: 4.0, 8: 5.0}),
+        ],
+    )
+    records[1].earlier["told_step"] = told
+    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
+    rungs_of(sweep, records)
+    assert [record.earlier is None for record in records] == [False, False, goes_on]
 
 
 def test_a_trial_whose_workers_have_no_room_any_more_waits_for_it() -> None:

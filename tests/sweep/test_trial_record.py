@@ -154,6 +154,25 @@ def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
     assert told == [7.5, 7.5]
 
 
+def test_how_far_a_stopped_trial_was_judged_is_kept(tiny_config: Config, tmp_path: Path) -> None:
+    [variant, *_], _ = variants(tiny_config)
+
+    def record() -> TrialRecord:
+        return TrialRecord.open(variant, RunStore(tmp_path), "asha", "code", final=False)
+
+    first = record()
+    assert first.told_before() is None
+    for step in (4, 8, 4):  # of a trial that was tried again
+        first.report({"step": step}, lambda *about: None)
+    first.status = "stopped early"
+    first.save()
+    again = record()
+    assert again.told_before() == 8
+    again.status = first.status
+    again.save()  # as when it is scored in another way
+    assert record().told_before() == 8
+
+
 def test_scores_are_used_again_where_they_were_made_alike(
     tiny_config: Config, tmp_path: Path
 ) -> None:

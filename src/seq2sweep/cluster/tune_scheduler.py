@@ -61,8 +61,10 @@ def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
         warmup_steps=[record.variant.config.warmup_steps for record in records],
     )
     for index, record in enumerate(records):
+        told = record.told_before() if index in stopped else None
         for step, perplexity in validations(record.folder):
-            rungs.report(index, step, perplexity)
+            if told is None or step <= told:
+                rungs.report(index, step, perplexity)
         if record.earlier:  # what failed and is tried again may yet be a peer
             rungs.end(index)
     for index in stopped:

@@ -192,6 +192,7 @@ class TrialRecord:
             "cause": self.cause,
             "schedule": self.schedule,
             "wall_seconds": self.wall_seconds,
+            "told_step": self.last_step if self.earlier is None else self.told_before(),
             "scores": self.scores,
             "scored_step": None if scored is None else checkpoint_step(scored),
             "translations_sha256": self.translated,
@@ -199,6 +200,13 @@ class TrialRecord:
             "made_by": self.made_by,
         }
         with_retries(lambda: self.store.write(RESULT_NAME, json.dumps(content, indent=2) + "\n"))
+
+    def told_before(self) -> int | None:
+        """The last validation by which an earlier sweep judged the trial; None: not known.
+
+        Its journal may go on, as of a sweep before that one, in which nothing was stopped.
+        """
+        return (self.earlier or {}).get("told_step")
 
     def settle(self) -> None:
         """Keep in the folder that the trial has no figures, if it has none and that is final."""
