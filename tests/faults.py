@@ -1302,7 +1302,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("    storage.remove_partial()\n", "    pass\n"),
         ],
         f"{PACKAGE}/jobs/submit.py": [
-            ('identity["folder"] = meaning', 'identity["code"] = meaning'),
+            ("        **dvc_stages.folder_of_job(project, config, stage, meaning),\n", ""),
             ("        taken = True\n", "        taken = False\n"),
             ("            taken = False\n            raise", "            raise"),
         ],

@@ -245,6 +245,29 @@ def reads_folder(project: Path, stage: str) -> bool:
     return any(FOLDER in (entry.get(CODE_FILE) or ()) for entry in entries)
 
 
+def folder_of_job(
+    project: Path, config: configuration.Config, stage: str, meaning: dict[str, str]
+) -> dict[str, str]:
+    """FOLDER, where a job's result depends on it and neither inputs nor what is uploaded tell it.
+
+    meaning: of a job with inputs; else empty. Raises UserError where texts that the nodes would
+    read are not here.
+    """
+    if meaning:
+        return {FOLDER: meaning[FOLDER]} if reads_folder(project, stage) else {}
+    # Other data are uploaded or have sums: code, a registry, texts in the project.
+    own, folder = config.data.dataset in ("files", "ptb"), Path(config.data.folder)
+    reads = inputs(project, stage) or reads_folder(project, stage)
+    if not (own and folder.is_absolute() and reads):
+        return {}
+    if not folder.exists():
+        raise UserError(
+            f"data.folder, {folder}, is not here, so that other texts there would make no other "
+            "job: mount it here as on the nodes, or run `dvc repro encode` where it is"
+        )
+    return {FOLDER: meaning_of_folder(project, config)}
+
+
 def sums(project: Path) -> dict[str, str]:
     """The sum of every output that has one, as dvc.lock has it. Raises UserError."""
     with _reading_lock(project) as stages:

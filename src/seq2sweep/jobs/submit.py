@@ -83,9 +83,8 @@ def order(project: Path, config: Config, stage: str, *, current: bool | None = N
         "code": content.fingerprint(),
         "params": configuration.chosen(config, *(vars(config).keys() - NO_RESULT)),
         "data": inputs,
+        **dvc_stages.folder_of_job(project, config, stage, meaning),
     }
-    if inputs and dvc_stages.reads_folder(project, stage):
-        identity["folder"] = meaning[dvc_stages.FOLDER]
     text = json.dumps(identity, sort_keys=True)
     job = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     return Order(project, job, stage, content, bundle.commit(project), inputs, meaning)
