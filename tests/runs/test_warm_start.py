@@ -322,6 +322,62 @@ def test_a_sweep_with_other_code_says_so(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("begun", [0, 2, 5])
+def test_a_run_that_was_left_for_another_takes_over_what_that_did(
+    project: Project, tmp_path: Path, begun: int
+) -> None:
+    """0: it had not come to its first step, as where the cluster was down."""
+    if begun:
+        first = project.run({}, until=begun)
+    else:
+        what = identity(project.config)
+        first = project.storage / run_name(what)
+        begin(first, Origin(what, CODE, project.config.train.log_every), ())
+    other = project.run({"train.steps": 16}, until=10 - begun)
+    assert project.run({}) == first
+    assert project.said == (f"resumes after step 10 of {other}: train.steps was 16 and is 12 now")
+    assert project.computed == 2  # of twelve
+    assert project.run({}) == first
+    assert (project.said, project.computed) == (None, 0)
+    project.storage = tmp_path / "elsewhere"
+    whole = project.run({})
+    assert same_end(first, whole)
+    assert told(first) == told(whole)
+    assert (first / "run.json").read_bytes() == (whole / "run.json").read_bytes()
+
+
+def test_a_run_that_was_left_stays_where_what_the_other_has_more_is_damaged(
+    project: Project,
+) -> None:
+    first = project.run({}, until=5)
+    other = project.run({"train.tokens_per_pass": 200}, until=2)
+    damage(other / interrupted_name(7))
+    assert project.run({}) == first
+    assert (project.said, project.computed) == (None, 7)
+
+
+def test_a_run_that_was_left_stays_where_another_process_works_in_it(project: Project) -> None:
+    first = project.run({}, until=5)
+    project.run({"train.tokens_per_pass": 200}, until=2)
+    with only_user(first), pytest.raises(UserError, match=f"is working in {first}: wait"):
+        project.run({})
+    assert checkpoints(first) == [first / checkpoint_name(4), first / interrupted_name(5)]
+
+
+def test_a_run_whose_checkpoints_are_elsewhere_is_as_far_as_its_journal_says(
+    project: Project,
+) -> None:
+    """Those of a run in an object store are not in its folder."""
+    first = project.run({})
+    project.run({"train.steps": 8})
+    for path in checkpoints(first):
+        shutil.rmtree(path)
+    before = (first / JOURNAL_NAME).read_bytes()
+    what = identity(project.config)
+    assert begin(first, Origin(what, CODE), Retention.of(project.config).always()) is None
+    assert (first / JOURNAL_NAME).read_bytes() == before
+
+
 def test_precision_that_auto_chose_may_be_named(project: Project) -> None:
     """auto means float32 here; on a machine where it means bf16, float32 must be asked for."""
     project.run({"train.precision": "auto"}, until=5)

@@ -32,8 +32,9 @@ from seq2sweep.runs.layout import (
     last_step,
 )
 from seq2sweep.storage.atomic import whole_folder, write_json
-from seq2sweep.storage.locks import only_user
+from seq2sweep.storage.locks import only_user, only_writer
 from seq2sweep.train import checkpointing
+from seq2sweep.train.events import CheckpointDue
 
 RUN_NAME = "run.json"
 # In what a run may differ from the one that it takes its first steps from.
@@ -80,10 +81,12 @@ def run_name(identity: Identity, kind: str = "train") -> str:
 
 
 def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
-    """Make a run's folder, unless it is there, with the steps that another run has done already.
+    """Make a run's folder with the steps that another run has done already; one that is there is
+    made again where that has more of them.
 
     kept: steps whose checkpoints the run is to have in the end, whatever their losses. Waits while
-    another process does this in the same storage.
+    another process does this in the same storage. Raises UserError where one works in a folder that
+    is to be made again.
 
     Returns a line for the user: from which run it resumes, or beside which one it starts anew, and
     what differs; None when there is nothing to tell.
@@ -94,7 +97,7 @@ def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
         if folder.exists():
             # Without run.json if somebody has brought it from another storage.
             write_json(folder / RUN_NAME, asdict(origin))
-            return None
+            return _more_steps(folder, origin, kept)
         with whole_folder(folder) as beside:
             line = _first_steps(_existing_runs(storage), origin, kept, beside)
             write_json(beside / RUN_NAME, asdict(origin))
@@ -148,6 +151,10 @@ class _ExistingRun:
         missing = min({*kept, *self._best(identity)} - has, default=identity["train.steps"])
         # Whoever resumes after a step that is to be kept and is gone would end without it.
         return [path for path in usable if checkpoint_step(path) < missing]
+
+    def reusable(self, identity: Identity, kept: Collection[int]) -> int:
+        """The newest step of those, or 0."""
+        return last_step(self.shared(identity, kept))
 
     def _best(self, identity: Identity) -> list[int]:
         """Those of the other run's steps that had the lowest loss here, whether they are there or
@@ -209,20 +216,59 @@ def _existing_runs(storage: Path, names: str = "train-*") -> list[_ExistingRun]:
     return [run for _, run in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
-def _first_steps(
+class _NothingMoreError(Exception):
+    """A folder stays as it is: what other runs seemed to have more is damaged."""
+
+
+def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
+    """Make a run's folder again where another run has more of its steps: this one may have been
+    begun, left for other values, and be wanted again; a line of it."""
+    own = _ExistingRun(folder, origin)
+    # Checkpoints in an object store are not here; its journal is.
+    told = (entry["step"] for entry in own.entries() if entry["kind"] == CheckpointDue.kind)
+    reached = max(own.reached(), *told, 0)
+    longer = [
+        run
+        for run in _existing_runs(folder.parent)
+        if run.folder.name != folder.name and run.reusable(origin.identity, kept) > reached
+    ]
+    if not longer:
+        return None
+    with (
+        only_user(folder),
+        only_writer(folder),
+        contextlib.suppress(_NothingMoreError),
+        whole_folder(folder) as beside,
+    ):
+        step, line = _most_steps(longer, origin, kept, beside)
+        if step <= reached:
+            raise _NothingMoreError
+        write_json(beside / RUN_NAME, asdict(origin))
+        return line
+    return None
+
+
+def _most_steps(
     runs: list[_ExistingRun], origin: Origin, kept: Collection[int], folder: Path
-) -> str | None:
-    """Fill a new run's folder with what the other run that has most of it has; a line of it."""
+) -> tuple[int, str]:
+    """Fill a run's folder with what the other run that has most of it has: its newest step, or 0,
+    and a line of it."""
     identity = origin.identity
-
-    def reusable(run: _ExistingRun) -> int:
-        return last_step(run.shared(identity, kept))
-
-    for run in sorted(runs, key=reusable, reverse=True):
+    for run in sorted(runs, key=lambda run: run.reusable(identity, kept), reverse=True):
         step = _take_over(run, identity, kept, folder)
         if step:
             differs = run.origin.differences(origin)
-            return f"resumes after step {step} of {run.folder}: {differs}"
+            return step, f"resumes after step {step} of {run.folder}: {differs}"
+    return 0, ""
+
+
+def _first_steps(
+    runs: list[_ExistingRun], origin: Origin, kept: Collection[int], folder: Path
+) -> str | None:
+    """Fill a new run's folder; a line for the user."""
+    step, line = _most_steps(runs, origin, kept, folder)
+    if step:
+        return line
     # The newest that is not finished: somebody may take this one for its end.
     trained = sorted(filter(_ExistingRun.reached, runs), key=_ExistingRun.is_finished)
     if not trained:
