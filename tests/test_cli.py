@@ -88,6 +88,24 @@ def _reworded() -> Iterator[tuple[str, str]]:
         yield now, before
 
 
+@pytest.mark.parametrize(
+    ("key", "before"),
+    [
+        (
+            "cluster.job_server",
+            "http://host:8265 of a cluster: train and sweep run there as jobs; null: here",
+        ),
+        ("train.tokens_per_pass", "tokens a worker computes at once; more is done by accumulation"),
+    ],
+)
+def test_a_params_of_before_a_comment_was_reworded_is_unedited(key: str, before: str) -> None:
+    written = configuration.dump(presets.load("multi30k-en-de").config)
+    earlier = written.replace(f"# {configuration.help_texts()[key]}\n", f"# {before}\n")
+    assert earlier != written
+    Path("params.yaml").write_text(earlier)
+    assert presets.is_unchanged(Path("params.yaml"))
+
+
 def test_a_command_of_another_folders_code_does_nothing_here(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -48,6 +48,26 @@ EARLIER_COMMENTS = {
         "cluster.fsdp"
     ),
     "a worker that gets no update done for so long is started again": "cluster.hang_seconds",
+    "http://host:8265 of a cluster: train and sweep run there as jobs; null: here": (
+        "cluster.job_server"
+    ),
+    "times in a row that workers start again without having got to a new checkpoint": (
+        "cluster.max_failures"
+    ),
+    "how every text is written anew: of invisible, unicode, whitespace": "prepare.normalise",
+    "tokens a worker computes at once; more is done by accumulation": "train.tokens_per_pass",
+    "what optuna looks for, one or several of bleu, bleu_paper, chrf (high), perplexity, flops, "
+    "parameters (low)": "sweep.objectives",
+    "variants that optuna proposes together; it sees their figures before the next": "sweep.round",
+    "what all get alike: their own train.steps, or the tokens or flops of the base variant": (
+        "sweep.budget"
+    ),
+    "no trial is stopped before this step": "sweep.grace_steps",
+    "record no sentence of it in MLflow, as its licence is yours alone; of ptb none ever is": (
+        "data.private"
+    ),
+    "their text inside data.folder, a sentence a line, words parted by blanks; [] for the "
+    "phrasebook, which makes its own": "self_training.files",
 }
 """What `seq2sweep preset` once wrote beside a key, and beside which: nobody has edited it."""
 
