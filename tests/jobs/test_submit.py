@@ -350,9 +350,47 @@ stages:
     line, status = entrypoint._work(wanted)
     assert status == 0, line
     assert (place / results.of_job("train-1") / "models/train").read_text() == "text"
-    # Whoever removes its results wants it to run again, in what Ray may have kept of the copy.
+    # It runs again in what Ray may have kept of the copy.
     assert entrypoint._work(wanted) == (line, 0)
     assert (copy / "ran").read_text() == "once\nonce\n"
+
+
+@pytest.mark.parametrize("stage", ["train", "report", dvc_stages.ALL])
+@pytest.mark.parametrize("from_home", [True, False])
+def test_whoever_removes_a_jobs_results_has_all_but_the_data_made_again(
+    stub: Project, monkeypatch: pytest.MonkeyPatch, stage: str, from_home: bool
+) -> None:
+    """Ray may have kept the copy of the project, where DVC would take it for done."""
+    make_data(stub, "aaaa")
+    with (stub.folder / "dvc.yaml").open("a") as described:
+        described.write("  report: {cmd: c, deps: [models/train], outs: [reports]}\n")
+    made = yaml.safe_load((stub.folder / "dvc.lock").read_text())
+    made["stages"]["report"] = {"cmd": "c"}
+    for folder in ("models/train", "reports"):
+        (stub.folder / folder).mkdir(parents=True)
+        (stub.folder / folder / "made").write_text("once")
+    found: list[list[str]] = []
+    ends = [(1, "it failed"), (0, ""), (0, "")]
+
+    def run(*_: object) -> tuple[int, str]:
+        found.append([*yaml.safe_load(Path("dvc.lock").read_text())["stages"]])
+        Path("dvc.lock").write_text(yaml.safe_dump(made))
+        return ends.pop(0)
+
+    monkeypatch.setattr(entrypoint, "_run", run)
+    monkeypatch.chdir(stub.folder)
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, json.dumps({"metadata": {}}))
+    total, storage = dvc_stages.sum_of(Path("data/encoded")), storage_at(str(stub.storage))
+    results.put(stub.folder, ["data/encoded"], storage, results.of_input(total, "data/encoded"))
+    storage.write(results.of_job("a-1", results.ORDER), b"{}")
+    inputs = {"data/encoded": total} if from_home else {}
+    wanted = entrypoint.Description("a-1", stage, "c", str(stub.storage), inputs)
+    assert [entrypoint._work(wanted)[1] for _ in range(3)] == [1, 0, 0]
+    # After a failure it goes on.
+    assert found[1] == ["encode", "report", "train"]
+    alone = from_home and stage != dvc_stages.ALL
+    kept = [name for name in found[1] if name != stage] if alone else ["encode"]
+    assert found[2] == kept
 
 
 def with_texts(stub: Project) -> None:
@@ -729,7 +767,7 @@ def test_a_job_knows_which_results_would_be_found_again(
     monkeypatch.setenv(entrypoint.JOB_CONFIG, "{}")
     assert entrypoint.results_of_stage() == ""  # a job that somebody else has made
     assert found(data="sum") == f"{tmp_path}/{results.of_job('sweep-1')}"
-    assert found() == found(dvc_stages.ALL, data="sum") == ""
+    assert found() == found(dvc_stages.ALL) == found(data="sum")
     monkeypatch.delenv(entrypoint.JOB_CONFIG)
     assert found(data="sum") == ""
 

@@ -127,12 +127,9 @@ def test_how_to_try_failed_trials_again(
     )
     # Whoever asks for the same job again would get the same results.
     console_lines.say_end(results, summarise(record(parses=False)), 0, 60.0, job="jobs/sweep-1")
-    assert (
-        capsys.readouterr()
-        .out.splitlines()[-1]
-        .startswith(
-            f"to try those that failed again: remove jobs/sweep-1, then {remove}dvc repro --force"
-        )
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"to try those that failed again: remove jobs/sweep-1, then {remove}submit the job again "
+        "(where dvc repro did: dvc repro --force --single-item sweep)"
     )
     with pytest.raises(OperationalError) as caught:
         console_lines.say_end(results[:1], summarise(record(parses=False)), 0, 60.0)

@@ -55,14 +55,12 @@ def is_inside() -> bool:
 
 
 def results_of_stage() -> str:
-    """Inside the job of a stage whose inputs came from home, where its results will be, so that
-    whoever removes them can have it run again; elsewhere ''."""
+    """Inside a job where its results will be, so that whoever removes them can have it run again;
+    elsewhere ''."""
     file = Path(DESCRIPTION)
     if not is_inside() or not file.exists():
         return ""
     about = Description(**json.loads(file.read_text(encoding="utf-8")))
-    if not about.inputs or about.stage == dvc_stages.ALL:
-        return ""
     return f"{results.storage_at(about.storage).address}/{results.of_job(about.job)}"
 
 
@@ -119,9 +117,6 @@ def _work(description: Description) -> tuple[str, int]:
     if description.inputs:
         # What lies before the inputs is not here, nor `data.folder` where git does not have it, and
         # DVC would look for both: it is to run these stages alone.
-        if description.stage != dvc_stages.ALL:
-            # Where its results were removed, Ray's copy of the project may still have them.
-            command.append("--force")
         command += ["--single-item", *dvc_stages.running_in_job(project, description.stage)]
     elif description.stage != dvc_stages.ALL:
         command += [description.stage]
@@ -130,6 +125,10 @@ def _work(description: Description) -> tuple[str, int]:
         return reason(tail), KILLED if status < 0 else _status_of_stage(tail)
     where = results.of_job(description.job)
     results.put(project, dvc_stages.outputs(project, description.stage), storage, where)
+    # Whoever removes them wants all but the data made again, in what Ray may keep of this copy. A
+    # job that failed goes on there.
+    made = description.stage if description.inputs else dvc_stages.ALL
+    (project / "dvc.lock").write_bytes(dvc_stages.lock_of_inputs(project, made))
     return f"results are in {storage.address}/{where}", 0
 
 

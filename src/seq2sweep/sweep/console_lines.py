@@ -121,6 +121,8 @@ def _say_lost(
     which = " or ".join(
         word for word, some in (("failed", failed), ("have no score", unscored)) if some
     )
+    again = "dvc repro --force --single-item sweep"
     if job:
         remove = f"remove {job}, then {remove}"
-    console.say(f"to try those that {which} again: {remove}dvc repro --force --single-item sweep")
+        again = f"submit the job again (where dvc repro did: {again})"
+    console.say(f"to try those that {which} again: {remove}{again}")
