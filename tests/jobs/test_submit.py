@@ -285,9 +285,10 @@ def test_other_texts_are_another_job_of_a_stage_that_reads_them(
     assert order(stub).job == found[2]
 
 
+@pytest.mark.parametrize("dataset", ["files", "of-a-registry"])
 @pytest.mark.parametrize("stage", ["train", "encode", dvc_stages.ALL])
 def test_other_texts_that_only_the_nodes_prepare_are_another_job(
-    stub: Project, tmp_path: Path, stage: str
+    stub: Project, tmp_path: Path, stage: str, dataset: str
 ) -> None:
     with_texts(stub)
     (stub.folder / "dvc.lock").unlink()  # as in a fresh clone
@@ -298,18 +299,16 @@ def test_other_texts_that_only_the_nodes_prepare_are_another_job(
     (stub.folder / "dvc.yaml").write_text(yaml.safe_dump(described))
     folder = tmp_path / "corpus"
     folder.mkdir()
-    stub.set({"data.folder": str(folder)})
+    stub.set({"data.folder": str(folder), "data.dataset": dataset})
     found = []
     for text in ("one", "one", "two"):
-        (folder / "train.en.gz").write_text(text)
+        (folder / "mine.yaml").write_text(text)
         found.append(order(stub, stage).job)
     assert found[0] == found[1] != found[2]
     shutil.rmtree(folder)
     with pytest.raises(UserError, match=rf"data\.folder, {folder}, is not here, so .* mount it"):
         order(stub, stage)
     order(stub, "table1")  # reads none
-    stub.set({"data.dataset": "phrasebook"})
-    order(stub, stage)
 
 
 def test_a_job_runs_its_stage_alone_where_the_data_come_from_home(

@@ -255,10 +255,10 @@ def folder_of_job(
     """
     if meaning:
         return {FOLDER: meaning[FOLDER]} if reads_folder(project, stage) else {}
-    # Other data are uploaded or have sums: code, a registry, texts in the project.
-    own, folder = config.data.dataset in ("files", "ptb"), Path(config.data.folder)
+    # A folder of the project is uploaded: code, a registry, texts.
+    folder = Path(config.data.folder)
     reads = inputs(project, stage) or reads_folder(project, stage)
-    if not (own and folder.is_absolute() and reads):
+    if not (folder.is_absolute() and reads):
         return {}
     if not folder.exists():
         raise UserError(
