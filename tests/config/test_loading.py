@@ -490,6 +490,23 @@ def test_what_stages_make_lies_apart_from_the_data(folder: str, made: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("folder", "downloads"),
+    [
+        ("registry", "registry/downloads"),
+        ("registry", "corpora/../registry/downloads"),
+        ("../registry", "../registry/downloads"),
+    ],
+)
+def test_downloads_lie_outside_of_the_registry(folder: str, downloads: str) -> None:
+    """Else DVC would read all of them, and take each for a change of the registry."""
+    changes = {"data.dataset": "of-a-registry", "data.folder": folder}
+    message = error_of_change(changes | {"download.folder": downloads})
+    rule = f"must be outside of data.folder, {folder}, which downloads must not change"
+    assert message.endswith(f"download.folder {rule}, not {downloads!r}")
+    configuration.with_changes(BASE, changes | {"download.folder": f"{folder}-downloads"})
+
+
+@pytest.mark.parametrize(
     ("storage", "problem"),
     [
         ("hdfs://host/runs", "must be a folder, s3://bucket/prefix or gs://bucket/prefix"),

@@ -280,7 +280,8 @@ class Config:
             if path.is_relative_to(folder) or folder.is_relative_to(path):
                 rule = f"a folder apart from {made}, which stages make, such as corpora/mine"
                 yield must("data.folder", rule, self.data.folder)
-        if self.data.registered and Path(self.download.folder).absolute().is_relative_to(folder):
+        downloads = Path(os.path.abspath(self.download.folder))
+        if self.data.registered and downloads.is_relative_to(folder):
             rule = f"outside of data.folder, {self.data.folder}, which downloads must not change"
             yield must("download.folder", rule, self.download.folder)
 
