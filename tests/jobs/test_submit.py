@@ -918,6 +918,7 @@ def test_records_that_would_be_lost_are_refused_before_anything_is_uploaded(
         # These record nothing.
         ("encode", {}),
         ("table1", {}),
+        ("silver", {}),
     ],
     ids=str,
 )
@@ -928,10 +929,23 @@ def test_records_that_stay_are_submitted(
     stub.set({"tracking.uri": None} | change)
     with (stub.folder / "dvc.yaml").open("a") as stages:
         stages.write("  table1: {cmd: 'false', outs: [reports/table1.json]}\n")
+        stages.write("  silver: {cmd: 'false', deps: [data/encoded], outs: [models/silver]}\n")
+    if stage == "silver":
+        make_data(stub, "aaaa")
     fake: Any = FakeServer([None])
     wanted = order(stub, stage)
     jobs._submit(fake, load(stub), wanted, storage_at(str(stub.storage)), wanted.job)
     assert fake.asked == [wanted.job]
+
+
+def test_records_of_parsers_that_a_job_of_silver_trains_would_be_lost(stub: Project) -> None:
+    stub.set({"tracking.uri": None})
+    with (stub.folder / "dvc.yaml").open("a") as stages:
+        stages.write("  silver: {cmd: 'false', deps: [models/train], outs: [models/silver]}\n")
+    wanted = order(stub, "silver")
+    assert not wanted.inputs
+    with pytest.raises(UserError, match=r"^tracking\.uri is null, and the job gets no"):
+        jobs.check_records_stay(load(stub), wanted)
 
 
 def test_a_job_that_runs_or_has_finished_is_found_whatever_is_recorded_now(stub: Project) -> None:

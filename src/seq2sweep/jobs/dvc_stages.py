@@ -139,9 +139,14 @@ def outputs(project: Path, stage: str) -> list[str]:
     ]
 
 
-def records_nothing(project: Path, stage: str) -> bool:
-    """Whether a job of it records nothing in MLflow: a stage before training, or table1."""
-    return stage == "table1" or (stage != ALL and _makes_data(described(project)[stage]))
+def records_nothing(project: Path, stage: str, from_here: bool) -> bool:
+    """Whether a job of it records nothing in MLflow: a stage before training, or table1; silver,
+    where what it reads comes from here: else its parsers are trained in the job, and recorded."""
+    if stage == ALL:
+        return False
+    if stage == "silver":
+        return from_here
+    return stage == "table1" or _makes_data(described(project)[stage])
 
 
 def inputs(project: Path, stage: str) -> dict[str, str]:

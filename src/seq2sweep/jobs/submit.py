@@ -243,7 +243,7 @@ def check_records_stay(config: Config, wanted: Order | None = None) -> None:
     Some jobs record nothing (`records_nothing`); without an order it is of any other. Whether
     a server answers is not asked: it may be one that only the cluster reaches. Raises UserError.
     """
-    if wanted and dvc_stages.records_nothing(wanted.project, wanted.stage):
+    if wanted and dvc_stages.records_nothing(wanted.project, wanted.stage, bool(wanted.inputs)):
         return
     variable, key, uri = "MLFLOW_TRACKING_URI", "tracking.uri", config.tracking.uri
     if not uri and variable in config.cluster.job_environment:
