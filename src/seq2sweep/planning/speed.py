@@ -140,7 +140,8 @@ def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
     """The finished trainings below `cluster.storage`; of CPUs only those of processors like this.
 
     trials: those of sweeps too. A journal that is damaged, or of an earlier version, is left out,
-    and so is a run that had other workers before it was resumed: its rate is that of neither.
+    and so is a run that had other workers at a checkpoint before: its rate is that of neither. A
+    part without a regular checkpoint is not noticed: an interruption is in no journal.
     """
     paths = list(storage.glob(f"*/{JOURNAL_NAME}"))
     if trials:
