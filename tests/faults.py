@@ -1191,7 +1191,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/tracking/recorder.py": [
             ('f"{TRAIN}valid_perplexity"', 'f"{TRAIN}valid_loss"'),
         ],
-        f"{PACKAGE}/tracking/mlflow_runs.py": [
+        f"{PACKAGE}/tracking/delivery.py": [
             (
                 'points.append((entry["time"], step, metrics))',
                 'points.append((entry["time"], 0, metrics))',
@@ -1199,7 +1199,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/tracking/test_relay.py": {
-        f"{PACKAGE}/tracking/relay.py": [
+        f"{PACKAGE}/tracking/delivery.py": [
             ("except SHAPE_ERRORS as error:", "except ZeroDivisionError as error:"),
             ("relay.failures.pop(place, None)", "pass"),
             (

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from seq2sweep.tracking.delivery import ATTEMPTS, UnavailableError
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.outbox import Outbox
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
+from seq2sweep.tracking.relay import Relay
 from tests.tracking import scenario
 from tests.tracking.unreliable import runs
 

@@ -18,9 +18,10 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, PERMISSION_DEN
 
 from seq2sweep import tracking
 from seq2sweep.config.scores import SCORES
+from seq2sweep.tracking.delivery import ATTEMPTS, UnavailableError
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError
-from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
+from seq2sweep.tracking.relay import Relay
 from seq2sweep.tracking.sweep_runs import compared
 from tests.artifacts import artifact_text
 from tests.tracking import scenario

@@ -21,11 +21,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from seq2sweep.tracking import outbox
-from seq2sweep.tracking.mlflow_runs import Run, new_points
+from seq2sweep.tracking.delivery import ATTEMPTS, UnavailableError, new_points
+from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment
 from seq2sweep.tracking.outbox import Addressee, Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import CURVES, Recorder, attach
-from seq2sweep.tracking.relay import ATTEMPTS, Relay, UnavailableError
+from seq2sweep.tracking.relay import Relay
 from tests.artifacts import artifact_text
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS

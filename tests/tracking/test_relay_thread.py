@@ -13,10 +13,11 @@ import pytest
 
 from seq2sweep.errors import OperationalError
 from seq2sweep.tracking import relay_thread
+from seq2sweep.tracking.delivery import ATTEMPTS, FailedRequestError, UnavailableError
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay import ATTEMPTS, FailedRequestError, Relay, UnavailableError
+from seq2sweep.tracking.relay import Relay
 from seq2sweep.tracking.relay_thread import RelayThread, sync
 from tests.tracking import scenario
 from tests.tracking.servers import free_port

@@ -5,6 +5,7 @@ recorder      what a stage says of a run, on disk when a call returns
 sweep_runs    the runs of a sweep's variants and seeds, recorded as its trials end
 outbox        what is recorded and not delivered yet: files, locks, how far MLflow has it
 relay         from the outboxes to MLflow, each record once and in order
+delivery      of one outbox: its records, applied in order
 relay_thread  that beside a stage's work, and for `seq2sweep sync`
 mlflow_store  the store: its address, how it is opened and shown, what its errors mean
 mlflow_runs   a run in MLflow, written; every call may be repeated

@@ -43,7 +43,7 @@ from seq2sweep.tracking.mlflow_store import (
     saved_at,
     saved_view,
 )
-from seq2sweep.tracking.recorder import CURVES, LONGEST_TAG, cut
+from seq2sweep.tracking.recorder import LONGEST_TAG, cut
 
 Point = tuple[float, int, Mapping[str, float | None]]
 """Unix seconds, step and metrics by name; None is no number."""
@@ -379,22 +379,3 @@ def _write_flavor(folder: Path, model_id: str, run_id: str, loader: str, **searc
         made, loader_module=loader, code="code", python_env="python_env.yaml", data="."
     )
     made.save(str(folder / "MLmodel"))
-
-
-def new_points(
-    entries: Sequence[Mapping[str, Any]], last: Mapping[str, int]
-) -> tuple[list[Point], dict[str, int]]:
-    """The points of journal entries that are curves, and the last step of each kind with them.
-
-    last: the last step of each kind that was recorded before. A training that is resumed from an
-    older checkpoint repeats steps: those are passed over.
-    """
-    points: list[Point] = []
-    newest = dict(last)
-    for entry in entries:
-        kind, step = entry["kind"], entry["step"]
-        if kind in CURVES and step > newest.get(kind, -1):
-            metrics = {name: entry[key] for key, name in CURVES[kind].items() if key in entry}
-            points.append((entry["time"], step, metrics))
-            newest[kind] = step
-    return points, newest

@@ -7,7 +7,7 @@ One folder a run, `<cluster.storage>/tracking/<name>/`:
     delivered.json  how far MLflow has it
     delivery.lock   held by the process that delivers
 
-A record is an object: `do` names a method of `mlflow_runs.Run`, or one of relay.py for the start,
+A record is an object: `do` names a method of `mlflow_runs.Run`, or of `Delivery` for the start,
 the end and the curves of a run; the other keys are its arguments. Of `files` it says where they are
 in this folder; `on_parent` says that the run above is meant.
 

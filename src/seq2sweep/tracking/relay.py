@@ -8,63 +8,27 @@ else is a value under a key.
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 
 from seq2sweep.errors import NO_ROOM, UserError
-from seq2sweep.runs import journal
-from seq2sweep.runs.run_store import Status
-from seq2sweep.tracking.mlflow_runs import Run, new_points
-from seq2sweep.tracking.mlflow_store import (
-    PARENT,
-    Experiment,
-    RefusedError,
-    address,
-    reason,
-    refuses,
-    store_errors,
-    unusable,
-)
+from seq2sweep.tracking.delivery import Delivery, ParentMissingError, UnavailableError
+from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
 from seq2sweep.tracking.outbox import (
     FILES,
     Addressee,
     Cursor,
     DamagedRecordError,
     Outbox,
-    Record,
-    begins_a_line,
     outboxes,
 )
-from seq2sweep.tracking.recorder import RUN_PAGE, Recorder
-
-# A store that answers, but fails at one record this often in a row, has refused it. The second try
-# follows the first at once.
-ATTEMPTS = 4
-# Of what another version of this program recorded, with other keys or values.
-SHAPE_ERRORS = (AttributeError, KeyError, TypeError, ValueError)
-# Of a curve in one request; MLflow takes 1000 metrics, and a point has at most eight.
-POINTS_AT_ONCE = 125
+from seq2sweep.tracking.recorder import Recorder
 
 # What an outbox may wait for.
 BUSY = "another process delivers it right now"
 CHILD = "the run that it belongs to is not in MLflow yet"
-
-
-class UnavailableError(Exception):
-    """The store does not take anything at the moment; the message is one line."""
-
-
-class FailedRequestError(UnavailableError):
-    """A request failed, and the store answered the next."""
-
-
-class ParentMissingError(Exception):
-    """The run has a parent that is not in MLflow yet."""
 
 
 class Relay:
@@ -172,7 +136,7 @@ class Relay:
             if record.begin >= cursor.position or str(record.begin) in cursor.refused
         ]
         if records or cursor.journal:
-            _Delivery(self, box, cursor).deliver(records)
+            Delivery(self, box, cursor).deliver(records)
         self._retried.add(box.name)
         if cursor.refused:
             raise RefusedError(next(iter(cursor.refused.values())))
@@ -206,195 +170,3 @@ def _prune(box: Outbox, cursor: Cursor) -> None:
         rmtree(box.folder / FILES, ignore_errors=True)
         for leftover in box.folder.glob("*.partial"):
             leftover.unlink(missing_ok=True)
-
-
-class _Delivery:
-    """The delivery of one outbox, while its lock is held."""
-
-    def __init__(self, relay: Relay, box: Outbox, cursor: Cursor) -> None:
-        self.relay, self.box, self.cursor = relay, box, cursor
-        self.experiment = relay.open()
-
-    def deliver(self, records: Sequence[Record]) -> None:
-        """Apply each record and move the cursor; then deliver what is new in the journal."""
-        for record in records:
-            try:
-                with self._telling_errors(f"a record {record.content['do']!r}"):
-                    self._apply(**record.content)
-            except RefusedError as error:
-                if record.content["do"] == "start":
-                    raise  # there is no run for the others
-                self.cursor.refused[str(record.begin)] = str(error)
-            else:
-                self.cursor.refused.pop(str(record.begin), None)
-                self.relay.applied += 1
-            self.cursor.position = max(self.cursor.position, record.end)
-            self.cursor.save(self.box)
-        with self._telling_errors():
-            self._follow_journal()
-
-    @contextlib.contextmanager
-    def _telling_errors(self, what: str = "a journal") -> Iterator[None]:
-        """Tell a store that is away (UnavailableError) from one that cannot take a record.
-
-        An error of a file of what is recorded is raised as it is, and that of a record that the
-        store does not take, or failed at ATTEMPTS times, as RefusedError; so is one of what has
-        another shape than here. what: is delivered, in words.
-        """
-        # The end of a run is at the place of its journal's last lines.
-        relay, place = self.relay, (self.box.name, self.cursor.position, what)
-        try:
-            yield
-        except store_errors() as error:
-            file = error.filename if isinstance(error, OSError) else None
-            if isinstance(file, str | Path) and relay.root in Path(file).parents:
-                raise
-            if refuses(error):
-                raise RefusedError(reason(error)) from None
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
-                raise UnavailableError(
-                    f"MLflow's files have no room in {relay.artifacts} ({error})"
-                ) from None
-            try:
-                self.experiment.client.get_experiment(self.experiment.id)
-            except store_errors() as failure:
-                raise UnavailableError(unusable(relay.uri, failure)) from None
-            relay.failures[place] += 1
-            if relay.failures[place] >= ATTEMPTS:
-                raise RefusedError(reason(error)) from None
-            raise FailedRequestError(unusable(relay.uri, error)) from None
-        except SHAPE_ERRORS as error:
-            raise RefusedError(
-                f"{self.box.folder} holds {what} of another version ({reason(error)})"
-            ) from None
-        else:  # the next one to fail there, after hours of a journal, is another
-            relay.failures.pop(place, None)
-
-    def _apply(
-        self, do: str, files: list[str] | None = None, on_parent: bool = False, **arguments: Any
-    ) -> None:
-        """What a record does in MLflow; applying it again changes nothing."""
-        kept = [self.box.folder / name for name in files or ()]
-        self.relay.on_record(sum(map(_bytes, kept)))
-        if do in ("start", "attach", "end", "curves"):
-            method: Any = getattr(self, f"_{do}")
-        elif do in Run.RECORDED:
-            if self.cursor.run_id is None:
-                return  # attached to a run that this store does not have
-            run = self._run()
-            if on_parent:
-                parent = run.stored().data.tags.get(PARENT)
-                if parent is None:
-                    return  # it was deleted in MLflow
-                run = Run(self.experiment, parent)
-            method = getattr(run, do)
-        else:
-            raise ValueError("none that this version knows")
-        if "markdown" in arguments:
-            page = f"#/experiments/{self.experiment.id}/runs/{self.cursor.run_id}"
-            arguments["markdown"] = arguments["markdown"].replace(RUN_PAGE, page)
-        for path in kept:
-            if not path.exists():
-                raise RefusedError(f"{path} is missing")
-        method(**arguments, **({} if files is None else {"files": kept}))
-
-    def _run(self) -> Run:
-        return Run(self.experiment, str(self.cursor.run_id))
-
-    # --- start and end --------------------------------------------------------------------------
-
-    def _start(
-        self,
-        time: float,
-        key: str,
-        title: str,
-        parent: str | None,
-        journal: str | None,
-        tags: Mapping[str, str],
-        parent_id: str | None = None,
-    ) -> None:
-        above = self._earlier(parent, parent_id) if parent else None
-        # Which process it was, outboxes alone ask.
-        tags = {key: text for key, text in tags.items() if not key.startswith("process.")}
-        run = Run.begin(self.experiment, key, title, started=time, tags=tags, parent=above)
-        if run.id != self.cursor.run_id:
-            self.cursor.journal_offset, self.cursor.last_steps = 0, {}
-        # An end that was refused is the end no more.
-        for record in self.box.records():
-            if record.content["do"] == "end":
-                self.cursor.refused.pop(str(record.begin), None)
-        self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
-
-    def _attach(self, time: float, key: str, run_id: str | None = None, **_: Any) -> None:
-        """What follows is of an earlier run, if there is one; time: unix seconds."""
-        self.cursor.run_id = self._earlier(key, run_id)
-
-    def _earlier(self, key: str, run_id: str | None) -> str | None:
-        """The id of the run that was known by one, else of the newest whose key begins like this;
-        None where the store does not have it."""
-        if run_id is not None:
-            return run_id if self.experiment.has(run_id) else None
-        box = Outbox(self.box.folder.with_name(key.partition(".")[0]))
-        try:
-            # Asked first: it is false as soon as MLflow has the run.
-            to_come = self.relay.cursor(box).position < box.path.stat().st_size
-        except FileNotFoundError:
-            to_come = False
-        found = self.experiment.newest(key)
-        if found is None and to_come:
-            raise ParentMissingError
-        return found
-
-    def _end(self, time: float, status: Status, error: str | None, curves: bool) -> None:
-        """curves: whether a journal that is there by now is this run's own."""
-        trouble = None
-        try:
-            if curves:
-                with self._telling_errors():
-                    self._follow_journal()
-            self.cursor.journal = None
-        except RefusedError as refused:
-            trouble = refused
-        run = self._run()
-        run.end(status, time, error)
-        self.experiment.delete_duplicates(self.cursor.key, run.id)
-        if trouble is not None:
-            raise trouble
-
-    # --- curves ---------------------------------------------------------------------------------
-
-    def _curves(self, files: Sequence[Path], until: int | None = None) -> None:
-        self.cursor.journal = str(files[0].relative_to(self.box.folder))
-        self.cursor.journal_offset = 0
-        try:
-            self._follow_journal(math.inf if until is None else until)
-        finally:
-            self.cursor.journal = None
-
-    def _follow_journal(self, until: float = math.inf) -> None:
-        """Deliver what is new in the journal of a training, up to a step."""
-        if self.cursor.journal is None:
-            return
-        run, news = self._run(), self._news(self.cursor.journal)
-        while some := list(itertools.islice(news, POINTS_AT_ONCE)):
-            wanted = [entry for entry, _ in some if entry["step"] <= until]
-            points, last_steps = new_points(wanted, self.cursor.last_steps)
-            run.points(points)
-            self.cursor.last_steps, self.cursor.journal_offset = last_steps, some[-1][1]
-            self.cursor.save(self.box)
-
-    def _news(self, name: str) -> Iterator[tuple[dict[str, Any], int]]:
-        """The entries of a journal that MLflow does not have, and the byte behind each."""
-        file, offset = self.box.folder / name, self.cursor.journal_offset
-        try:
-            # Power that failed may have taken the newest lines, which were in MLflow already.
-            yield from journal.follow(file, offset if begins_a_line(file, offset) else 0)
-        except FileNotFoundError:
-            return
-        except (UserError, OSError) as error:
-            raise RefusedError(str(error)) from None
-
-
-def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())

@@ -21,11 +21,12 @@ from seq2sweep.errors import OperationalError
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking import SLOWEST_UPLOAD
+from seq2sweep.tracking.delivery import ATTEMPTS, FailedRequestError, UnavailableError
 from seq2sweep.tracking.lineage import LINEAGE, document, tags
 from seq2sweep.tracking.mlflow_store import destination, reason
 from seq2sweep.tracking.outbox import outboxes
 from seq2sweep.tracking.recorder import Recorder
-from seq2sweep.tracking.relay import ATTEMPTS, BUSY, FailedRequestError, Relay, UnavailableError
+from seq2sweep.tracking.relay import BUSY, Relay
 
 EVERY = 5.0
 LONGEST_PAUSE = 60.0
