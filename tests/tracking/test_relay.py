@@ -482,6 +482,34 @@ def test_what_is_refused_is_kept_and_holds_up_nothing_else(
     assert outboxes(tmp_path / "tracking") == []
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_refused_comes_to_its_own_run_when_another_has_begun(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], gone: bool
+) -> None:
+    """As of an evaluation that is run again, both in an outbox of one name."""
+    name, page, ids = f"again-{gone}", tmp_path / "page.html", list[str]()
+
+    def fate(call: str) -> None:
+        if call == "log_artifact":
+            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+
+    for text in ("first", "second"):
+        page.write_text(text)
+        with Recorder(tmp_path / "tracking", text, kind="test", name=name) as run:
+            run.artifact(page)
+        relay = new(fate=fate)
+        assert relay.deliver()
+        assert relay.refused == {name: "no"}
+        ids.append(experiment.find(run.key)[0].info.run_id)
+    if gone:
+        experiment.client.delete_run(ids[0])
+    relay = new()
+    assert relay.deliver()
+    assert relay.refused == ({name: "its run is not in MLflow any more"} if gone else {})
+    texts = [artifact_text(experiment.client, run_id, page.name) for run_id in ids[gone:]]
+    assert texts == ["first", "second"][gone:]
+
+
 def test_a_run_that_cannot_be_made_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

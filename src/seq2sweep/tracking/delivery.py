@@ -60,7 +60,7 @@ class Delivery:
         for record in records:
             try:
                 with self._telling_errors(f"a record {record.content['do']!r}"):
-                    self._apply(**record.content)
+                    self._apply(self._run_of(record), **record.content)
             except RefusedError as error:
                 if record.content["do"] == "start":
                     raise  # there is no run for the others
@@ -110,18 +110,40 @@ class Delivery:
         else:  # the next one to fail there, after hours of a journal, is another
             relay.failures.pop(place, None)
 
+    def _run_of(self, record: Record) -> Run | None:
+        """The run that a record is of; None where it is attached to one that this store lacks.
+
+        One that was refused may be of an earlier run than the last of its outbox. Raises
+        RefusedError where that one is gone.
+        """
+        run_id = self.cursor.run_id
+        if record.begin < self.cursor.position:
+            before = [one.content for one in self.box.records() if one.begin < record.begin]
+            keys = [content["key"] for content in before if content["do"] == "start"]
+            if keys and keys[-1] != self.cursor.key:
+                found = self.experiment.find(keys[-1])
+                if not found:
+                    raise RefusedError("its run is not in MLflow any more")
+                run_id = found[0].info.run_id
+        return None if run_id is None else Run(self.experiment, run_id)
+
     def _apply(
-        self, do: str, files: list[str] | None = None, on_parent: bool = False, **arguments: Any
+        self,
+        run: Run | None,
+        /,
+        do: str,
+        files: list[str] | None = None,
+        on_parent: bool = False,
+        **arguments: Any,
     ) -> None:
-        """What a record does in MLflow; applying it again changes nothing."""
+        """What a record of a run does in MLflow; applying it again changes nothing."""
         kept = [self.box.folder / name for name in files or ()]
         self.relay.on_record(sum(map(_bytes, kept)))
         if do in ("start", "attach", "end", "curves"):
             method: Any = getattr(self, f"_{do}")
         elif do in Run.RECORDED:
-            if self.cursor.run_id is None:
+            if run is None:
                 return  # attached to a run that this store does not have
-            run = self._run()
             if on_parent:
                 parent = run.stored().data.tags.get(PARENT)
                 if parent is None:
@@ -130,8 +152,8 @@ class Delivery:
             method = getattr(run, do)
         else:
             raise ValueError("none that this version knows")
-        if "markdown" in arguments:
-            page = f"#/experiments/{self.experiment.id}/runs/{self.cursor.run_id}"
+        if run is not None and "markdown" in arguments:
+            page = f"#/experiments/{self.experiment.id}/runs/{run.id}"
             arguments["markdown"] = arguments["markdown"].replace(RUN_PAGE, page)
         for path in kept:
             if not path.exists():
