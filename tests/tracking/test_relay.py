@@ -223,6 +223,34 @@ def test_a_finished_training_that_is_asked_for_again_keeps_its_lineage_and_its_e
     scenario.check(experiment, recorded)
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_folders_of_a_finished_training_that_is_asked_for_again_stay(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], refused: bool
+) -> None:
+    """They say what it was trained with; what the store refused of them is completed."""
+    folder, name = tmp_path / "reproduce", f"train-kept-{refused}"
+    folder.mkdir()
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
+
+    def fate(call: str) -> None:
+        if refused and call == "log_artifact":
+            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+
+    relay = new(fate=fate)
+    for patch in ("first", "of later changes"):
+        (folder / "changes.patch").write_text(patch)
+        with scenario.start(tmp_path, name) as run:
+            run.artifact(folder)
+            scenario.end(tmp_path, run)
+        assert relay.deliver()
+    run_id = runs(experiment, name)[0].info.run_id
+    if refused:
+        (tmp_path / "changes.patch").write_text("fi")  # of a transfer that was cut
+        experiment.client.log_artifact(run_id, str(tmp_path / "changes.patch"), "reproduce")
+        assert new().deliver()
+    assert artifact_text(experiment.client, run_id, "reproduce/changes.patch") == "first"
+
+
 def test_a_training_that_was_killed_after_its_work_ended_when_that_was_done(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

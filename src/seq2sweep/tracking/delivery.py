@@ -125,7 +125,10 @@ class Delivery:
                 if not found:
                     raise RefusedError("its run is not in MLflow any more")
                 run_id = found[0].info.run_id
-        return None if run_id is None else Run(self.experiment, run_id)
+        if run_id is None:
+            return None
+        again = self.cursor.asked_again
+        return Run(self.experiment, run_id, again is not None and record.begin >= again)
 
     def _apply(
         self,
@@ -181,6 +184,9 @@ class Delivery:
         run = Run.begin(self.experiment, key, title, started=time, tags=tags, parent=above)
         if run.id != self.cursor.run_id:
             self.cursor.journal_offset, self.cursor.last_steps = 0, {}
+            self.cursor.asked_again = None
+        if run.asked_again and self.cursor.asked_again is None:
+            self.cursor.asked_again = self.cursor.position
         # An end that was refused is the end no more.
         for record in self.box.records():
             if record.content["do"] == "end":

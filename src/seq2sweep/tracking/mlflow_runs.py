@@ -77,8 +77,10 @@ class Run:
     )
     """The methods that a record names (outbox.py)."""
 
-    def __init__(self, experiment: Experiment, run_id: str) -> None:
+    def __init__(self, experiment: Experiment, run_id: str, asked_again: bool = False) -> None:
+        """asked_again: it was FINISHED when it was begun, and keeps its folders as they are."""
         self.client, self.experiment_id, self.id = experiment.client, experiment.id, run_id
+        self.asked_again = asked_again
 
     @classmethod
     def begin(
@@ -109,6 +111,8 @@ class Run:
                 run.client.update_run(run.id, status="RUNNING")
             run.tag(every_tag)
             run._remove_error(there[0])
+        else:
+            run.asked_again = True
         return run
 
     def stored(self) -> Any:
@@ -219,14 +223,15 @@ class Run:
 
     def artifact(self, files: Sequence[Path], replace: bool = False) -> None:
         """Store files and folders with the run; one that is FINISHED keeps those that it has,
-        unless they are to be replaced, and of a folder gets what is missing."""
+        unless they are to be replaced, and of a folder gets what is missing, unless it was only
+        asked for again."""
         finished = not replace and self.stored().info.status == "FINISHED"
         known = {e.path for e in self.client.list_artifacts(self.id)} if finished else set()
         for path in files:
             if path.name not in known:
                 with timeout_of_upload(path):
                     self.client.log_artifact(self.id, str(path))
-            elif path.is_dir():
+            elif path.is_dir() and not self.asked_again:
                 self._complete(path)
 
     def _complete(self, folder: Path) -> None:

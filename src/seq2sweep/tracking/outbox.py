@@ -226,7 +226,8 @@ class Cursor:
     position: byte of records.jsonl up to which all was delivered. whole: up to which the store
     holds complete runs, which stay there when another store is chosen. refused: why the store did
     not take a record, by the byte where it begins. journal: of the training whose curves are
-    followed, up to byte `journal_offset` and to the last step of each kind of entry.
+    followed, up to byte `journal_offset` and to the last step of each kind of entry. asked_again:
+    byte of the first start that found the run FINISHED.
     """
 
     store: str
@@ -239,6 +240,7 @@ class Cursor:
     journal: str | None = None
     journal_offset: int = 0
     last_steps: dict[str, int] = field(default_factory=dict)
+    asked_again: int | None = None
 
     @classmethod
     def load(cls, outbox: Outbox, store: str, experiment: str) -> Cursor:
@@ -247,7 +249,8 @@ class Cursor:
         anew = cls(store, experiment)  # delivering all again changes nothing
         try:
             noted = json.loads((outbox.folder / DELIVERED).read_text(encoding="utf-8"))
-            found = cls(**{f.name: noted[f.name] for f in fields(cls)})
+            # What an earlier version noted lacks the newer fields.
+            found = cls(**{f.name: noted[f.name] for f in fields(cls) if f.name in noted})
             # Power that failed may have taken records that MLflow has.
             if not begins_a_line(outbox.path, found.position):
                 return anew
