@@ -432,6 +432,21 @@ def test_projects_that_share_a_storage_deliver_to_their_own_stores(
     assert theirs.records_left() == (0 if delivered else 6)
 
 
+def test_a_parent_that_goes_to_another_store_is_not_waited_for(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    root, relay, name = tmp_path / "tracking", new(), "train-of-theirs"
+    with Recorder(root, "theirs", kind="test", name=name, to=Addressee(**THEIRS)):
+        pass
+    with Recorder(root, "ours", kind="test", parent=name, to=relay.to) as run:
+        pass
+    assert relay.deliver()
+    assert relay.waiting == {}
+    (found,) = experiment.find(run.key)
+    assert found.info.status == "FINISHED"
+    assert PARENT not in found.data.tags
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_store_begun_anew_in_the_place_of_another_gets_the_whole_too(
     tmp_path: Path, folder: Path, uri: str, new: Callable[..., Relay], refused: bool

@@ -205,7 +205,8 @@ class Delivery:
         box = Outbox(self.box.folder.with_name(key.partition(".")[0]))
         try:
             # Asked first: it is false as soon as MLflow has the run.
-            to_come = self.relay.cursor(box).position < box.path.stat().st_size
+            left = self.relay.cursor(box).position < box.path.stat().st_size
+            to_come = left and self.relay.to.delivers(box)
         except FileNotFoundError:
             to_come = False
         found = self.experiment.newest(key)

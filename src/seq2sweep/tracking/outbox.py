@@ -295,7 +295,10 @@ class Addressee:
 
     def delivers(self, box: Outbox) -> bool:
         """Whether an outbox is for this store, or of this project, which may have another by now;
-        so is one that says nothing of that, as of an earlier version."""
+        so is one that says nothing of that, as of an earlier version. In the folder of the
+        project, which may have been moved, all are its own."""
+        if box.folder.is_relative_to(self.project):
+            return True
         try:
             records = [record.content for record in box.records()]
         except (OSError, DamagedRecordError):
@@ -320,16 +323,14 @@ def of_addressee(to: Addressee | None) -> dict[str, str]:
 
 def outboxes(root: Path, to: Addressee | None = None) -> list[Outbox]:
     """All outboxes that are delivered `to` it, the oldest first, so that a parent comes before its
-    children. In the folder of a project, which may have been moved, all are its own."""
+    children."""
     if not root.exists():
         return []
     for leftover in root.glob(".*.removed"):
         shutil.rmtree(leftover, ignore_errors=True)
     folders = [path for path in root.iterdir() if _holds_records(path)]
     boxes = [Outbox(folder) for folder in sorted(folders, key=_begun)]
-    if to is None or root.is_relative_to(to.project):
-        return boxes
-    return [box for box in boxes if to.delivers(box)]
+    return [box for box in boxes if to is None or to.delivers(box)]
 
 
 def _holds_records(folder: Path) -> bool:
