@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import tempfile
 from pathlib import Path
@@ -66,6 +67,22 @@ def test_runs_know_what_is_above_and_below_them(experiment: Experiment, uri: str
     assert reader.parent(below[0].id) == run.id
     assert reader.parent(run.id) is None
     assert reader.children(below[0].id) == []
+
+
+def test_runs_are_found_on_every_page_of_an_answer(
+    experiment: Experiment, uri: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = [
+        Run.begin(experiment, f"{run.id}.{n}", "below", started=1_700_000_000.0 + n, parent=run.id)
+        for n in range(2)
+    ]
+    Experiment(uri, "newer than that of the runs", folder / "artifacts")
+    reader = StoreReader(uri)
+    for name in ("search_experiments", "search_runs"):
+        one = functools.partial(getattr(reader.client, name), max_results=1)
+        monkeypatch.setattr(reader.client, name, one)
+    assert reader.find(run.id) == run.id
+    assert reader.children(run.id) == [below[1].id, below[0].id]
 
 
 def test_files_of_a_run_are_fetched_by_name_and_within_a_size(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -123,9 +123,9 @@ class StoreReader:
     def _search(self, filter_string: str) -> list[Any]:
         """The active runs of all experiments that a filter finds, the oldest first."""
         with self.reading():
-            experiments = [e.experiment_id for e in self.client.search_experiments()]
+            experiments = [e.experiment_id for e in _every(self.client.search_experiments)]
             order = ["attributes.start_time ASC"]
-            return list(self.client.search_runs(experiments, filter_string, order_by=order))
+            return _every(self.client.search_runs, experiments, filter_string, order_by=order)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -134,6 +134,16 @@ class StoreReader:
             yield
         except store_errors() as error:
             raise UserError(unusable(self.uri, error)) from None
+
+
+def _every(search: Callable[..., Any], *what: Any, **how: Any) -> list[Any]:
+    """What a search of MLflow's finds, of which one answer has the first thousand."""
+    page = search(*what, **how)
+    found = list(page)
+    while page.token:
+        page = search(*what, page_token=page.token, **how)
+        found += page
+    return found
 
 
 # --- models --------------------------------------------------------------------------------------
