@@ -702,6 +702,28 @@ def test_a_deleted_run_is_refused_and_a_resumed_one_begins_anew(
     assert steps(experiment, found) == [1, 2, 3, 4, 5]
 
 
+def test_a_run_that_is_restored_does_not_take_the_place_of_the_newer_one(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    name, ids = "train-restored", list[str]()
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, 5)
+    for _ in range(2):
+        with scenario.start(tmp_path, name) as run:
+            scenario.end(tmp_path, run)
+        assert new().deliver()
+        (found,) = runs(experiment, name)
+        ids.append(found.info.run_id)
+        experiment.client.delete_run(found.info.run_id)
+    for run_id in ids:
+        experiment.client.restore_run(run_id)
+    with scenario.start(tmp_path, name) as run:
+        scenario.end(tmp_path, run)
+    relay = new()
+    assert relay.deliver()
+    assert relay.run_id(run) == ids[1]
+    assert {found.info.run_id for found in runs(experiment, name)} == {*ids}
+
+
 def test_damage_is_named_and_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

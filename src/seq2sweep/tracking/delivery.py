@@ -181,8 +181,11 @@ class Delivery:
         above = self._earlier(parent, parent_id) if parent else None
         # Which process it was, outboxes alone ask.
         tags = {key: text for key, text in tags.items() if not key.startswith("process.")}
-        run = Run.begin(self.experiment, key, title, started=time, tags=tags, parent=above)
-        if run.id != self.cursor.run_id:
+        known = self.cursor.run_id
+        run = Run.begin(
+            self.experiment, key, title, started=time, tags=tags, parent=above, run_id=known
+        )
+        if run.id != known:
             self.cursor.journal_offset, self.cursor.last_steps = 0, {}
             self.cursor.asked_again = None
         if run.asked_again and self.cursor.asked_again is None:

@@ -92,14 +92,16 @@ class Run:
         started: float,
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
+        run_id: str | None = None,
     ) -> Run:
         """The run of this key, RUNNING: the one that is there, else a new one.
 
         One that is FINISHED was only asked for again, and stays as it is. started: unix seconds.
-        parent: id of the run that it is shown under.
+        parent: id of the run that it is shown under. run_id: which one it was before, as of several
+        runs of a key one may have been deleted and restored.
         """
         every_tag = {**(tags or {}), KEY: key} | ({PARENT: parent} if parent else {})
-        there = experiment.find(key)
+        there = sorted(experiment.find(key), key=lambda found: found.info.run_id != run_id)
         if not there:
             created = experiment.client.create_run(
                 experiment.id, start_time=round(started * 1000), tags=every_tag, run_name=title

@@ -121,9 +121,10 @@ class Experiment:
         return self.search(f"tags.`{KEY}` = '{key}'")
 
     def delete_duplicates(self, key: str, run_id: str) -> None:
-        """Delete other runs of a run's key: a request answered too late may have created two."""
+        """Delete empty runs of a run's key: a request answered too late may have created two."""
         for found in self.find(key):
-            if found.info.run_id != run_id:
+            empty = not (found.data.params or found.data.metrics)
+            if empty and found.info.run_id != run_id and found.info.status == "RUNNING":
                 self.client.delete_run(found.info.run_id)
 
     def has(self, run_id: str) -> bool:
