@@ -216,6 +216,15 @@ def test_reason_is_one_short_line_without_passwords() -> None:
     assert len(reason(OSError("x" * 1000))) == 200
 
 
+@pytest.mark.parametrize("address", ["mlflow.db?timeout=30", "mlflow.db/below/mlflow.db"])
+def test_a_store_that_cannot_be_read_or_made_is_a_problem(
+    tmp_path: Path, example: configuration.Config, address: str
+) -> None:
+    (tmp_path / "mlflow.db").write_text("no database")
+    config = configuration.with_changes(example, {"tracking.uri": f"sqlite:///{address}"})
+    assert mlflow_store.examine(config, tmp_path).level == "problem"
+
+
 # --- its pages -----------------------------------------------------------------------------------
 
 

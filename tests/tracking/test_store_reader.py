@@ -33,6 +33,7 @@ LINES = ["alpha beta", "gamma alpha beta"]
 def test_a_run_is_found_by_how_its_id_begins(experiment: Experiment, uri: str, run: Run) -> None:
     reader = StoreReader(uri)
     assert reader.find(run.id) == reader.find(run.id[:20]) == run.id
+    assert StoreReader(f"{uri}?timeout=30").find(run.id) == run.id
     other = "0" * 20 if not run.id.startswith("0" * 20) else "1" * 20
     with pytest.raises(UserError, match=f"run id {other}: .*has no such run, or it was deleted"):
         reader.find(other)

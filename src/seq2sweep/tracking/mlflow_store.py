@@ -52,10 +52,8 @@ BUCKET_ERRORS = {
 
 # Not BAD_REQUEST: MLflow says that of a database that has gone away, too.
 REFUSALS = (
-    "INVALID_PARAMETER_VALUE",
-    "INVALID_STATE",
-    "RESOURCE_ALREADY_EXISTS",
-    "RESOURCE_DOES_NOT_EXIST",
+    *("INVALID_PARAMETER_VALUE", "INVALID_STATE"),
+    *("RESOURCE_ALREADY_EXISTS", "RESOURCE_DOES_NOT_EXIST"),
 )
 
 # Of an experiment of models that are trained: MLflow's pages have others for language models.
@@ -155,9 +153,8 @@ def open_database(uri: str, artifacts: str) -> None:
     leave a file that is broken for good: so they are made in a file of our own, and the whole
     is put in place only if no other process was faster.
     """
-    url = sqlalchemy.make_url(uri)
-    path = Path(url.database or "")
-    if url.drivername == "sqlite" and not path.exists():
+    path = sqlite_file(uri)
+    if path and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
             beside = Path(folder) / path.name
@@ -168,7 +165,7 @@ def open_database(uri: str, artifacts: str) -> None:
                 pass  # another process was faster
             except OSError:
                 beside.rename(path)  # a file system without hard links
-    engine = sqlalchemy.create_engine(url)
+    engine = sqlalchemy.create_engine(uri)
     try:
         with engine.connect() as connection:
             sqlalchemy.inspect(connection).get_table_names()
@@ -205,9 +202,9 @@ def _open_experiment(client: Any, name: str, location: str | None) -> str:
 
 def destination(config: Config, project: Path) -> tuple[Path, str, str, Path]:
     """The folder of all outboxes, and what they go to: URI, experiment and folder of artifacts."""
-    uri, kind = resolve_uri(config.tracking, project), "sqlite:///"
+    uri = resolve_uri(config.tracking, project)
     # Beside SQLite's file: the project may be a copy, which goes when a job has ended.
-    place = Path(uri.removeprefix(kind)).parent if uri.startswith(kind) else project
+    place = file.parent if (file := sqlite_file(uri)) else project
     boxes = outboxes_folder(config.cluster, project)
     return boxes, uri, config.tracking.experiment, place / "mlartifacts"
 
@@ -245,6 +242,12 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     return f"postgresql+psycopg2://{rest}" if scheme == "postgresql" else uri
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """The file of a SQLite store, whose address may end in options; None for another store."""
+    name = sqlalchemy.make_url(uri).database if uri.startswith("sqlite:") else None
+    return Path(name) if name else None
+
+
 def saved_view(title: str, time: float, state: Mapping[str, Any]) -> str:
     """What the tag of a view holds. state: as the page keeps it; time: in unix seconds."""
     return json.dumps({"name": title, "createdAt": round(time * 1000), "state": json.dumps(state)})
@@ -271,14 +274,11 @@ def address(uri: str, page: str, port: str = PORT) -> str:
 def compare_page(config: Config, project: Path) -> str | None:
     """The address where variants are compared, or all runs; None where there is no store."""
     _, uri, name, artifacts = destination(config, project)
-    if uri.startswith("sqlite:") and not Path(uri.removeprefix("sqlite:///")).exists():
+    if (file := sqlite_file(uri)) and not file.exists():
         return None
-    try:
+    with contextlib.suppress(UserError, *store_errors()):
         return Experiment(uri, name, artifacts).page(uri, VARIANTS, RUNS)
-    except UserError:
-        return None
-    except store_errors():
-        return None
+    return None
 
 
 # --- its errors ----------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ def examine(config: Config, project: Path) -> Finding:
     Opens the experiment, which is created if it is missing, and sets a tag of it.
     """
     _, uri, name, artifacts = destination(config, project)
-    file = Path(uri.removeprefix("sqlite:///"))
-    if uri.startswith("sqlite:") and not file.exists() and os.access(project, os.W_OK):
-        text = f"{file} is made by the first stage that trains"
-        return Finding("MLflow", "store", "well", text)
+    file = sqlite_file(uri)
+    above = next(place for place in file.parents if place.exists()) if file else project
+    if file and not file.exists() and above.is_dir() and os.access(above, os.W_OK):
+        return Finding("MLflow", "store", "well", f"{file} is made by the first stage that trains")
     try:
         experiment = Experiment(uri, name, artifacts)
         experiment.client.set_experiment_tag(experiment.id, "seq2sweep.doctor", "was here")

@@ -26,6 +26,7 @@ from seq2sweep.tracking.mlflow_store import (
     reason,
     refuses,
     resolve_uri,
+    sqlite_file,
     store_errors,
     unusable,
 )
@@ -54,8 +55,8 @@ class StoreReader:
     def __init__(self, uri: str) -> None:
         """uri: as `resolve_uri` gives it. Raises UserError when the store cannot be used."""
         self.uri = uri
-        file = Path(uri.removeprefix("sqlite:///"))
-        if uri.startswith("sqlite:") and not file.is_file():
+        file = sqlite_file(uri)
+        if file and not file.is_file():
             raise UserError(
                 f"there are no runs here, as {file} is missing: set tracking.uri or "
                 "$MLFLOW_TRACKING_URI to the store that has the run, such as "
