@@ -16,6 +16,7 @@ import pytest
 
 from seq2sweep.errors import OperationalError
 from seq2sweep.tracking import outbox, recorder
+from seq2sweep.tracking.delivery import UnavailableError
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.outbox import Outbox
 from seq2sweep.tracking.recorder import Recorder
@@ -88,6 +89,50 @@ def test_a_silent_run_shows_hosts_without_its_lock_that_it_lives(
             patch.setattr(outbox.socket, "gethostname", lambda: "another-host")
             box.end_if_dead()
         assert [r.content["do"] for r in box.records()] == ["start"]
+
+
+def test_a_silent_run_shows_that_it_lives_while_the_store_is_away(
+    tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    def fate(call: str) -> None:
+        raise OSError("the store is away")
+
+    with Recorder(tmp_path / "tracking", "at which delivery ends", kind="test"):
+        pass
+    with Recorder(tmp_path / "tracking", "t", kind="test") as run:
+        records = run.folder / "records.jsonl"
+        age(records, 10_000)
+        with pytest.raises(UnavailableError):
+            new(fate=fate).deliver()
+        assert time.time() - records.stat().st_mtime < outbox.STILL_SECONDS
+
+
+def test_a_run_that_was_taken_for_dead_has_a_day_to_record_more(
+    experiment: Experiment,
+    tmp_path: Path,
+    new: Callable[..., Relay],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = tmp_path / "tracking"
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder.socket, "gethostname", lambda: "another-host")
+        run, gone = Recorder(root, "lives", kind="test"), Recorder(root, "gone", kind="test")
+    gone.close()
+    monkeypatch.setattr(outbox, "_try_lock", lambda descriptor, path: True)
+    for one in (run, gone):
+        age(one.folder / "records.jsonl", 700)
+    assert new().deliver()
+    assert [runs(experiment, one.name)[0].info.status for one in (run, gone)] == ["KILLED"] * 2
+    run.log({"score/bleu": 2.0})
+    run.finish()
+    run.close()
+    assert new().deliver()
+    (found,) = runs(experiment, run.name)
+    assert (found.info.status, found.data.metrics) == ("FINISHED", {"score/bleu": 2.0})
+    assert [*root.iterdir()] == [gone.folder]
+    age(gone.folder / "records.jsonl", 90_000)
+    assert new().deliver()
+    assert [*root.iterdir()] == []
 
 
 # --- several users -------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ DELIVERY_LOCK = "delivery.lock"
 COPIED_BYTES = 16 * 2**20
 
 STILL_SECONDS = 600.0
+GONE = "was gone without having ended the run"
 
 # Whoever else holds the recorder's lock does so for the moment of one small write.
 _LOCK_SECONDS = 5.0
@@ -151,6 +152,12 @@ class Outbox:
         with self.path.open("r+b") as stream:
             yield stream.fileno() if _try_lock(stream.fileno(), self.path) else None
 
+    def show_life(self) -> None:
+        """Show hosts which do not see the recorder's lock that it lives, if it does."""
+        with self.without_recorder() as descriptor:
+            if descriptor is None:
+                os.utime(self.path)
+
     def end_if_dead(self) -> None:
         """Record that the run was interrupted if its process is gone without an end.
 
@@ -165,19 +172,19 @@ class Outbox:
             if start is None:
                 return
             elsewhere = start["tags"]["process.host"] != socket.gethostname()
-            if elsewhere and time.time() - self._last_written(start) < STILL_SECONDS:
+            if elsewhere and time.time() - self.last_written(start) < STILL_SECONDS:
                 return
             _cut_torn_line(descriptor)
             self.append(descriptor, self.interrupted(start))
 
     def interrupted(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """The end of a run whose process died without one; start: the record of its start."""
-        error = f"its process {start['tags']['process.id']} was gone without having ended the run"
+        error = f"its process {start['tags']['process.id']} {GONE}"
         end = {"do": "end", "time": time.time(), "status": "interrupted", "error": error}
         # One that comes later is of another run.
         return end | {"curves": (self.folder / (start.get("journal") or "")).is_file()}
 
-    def _last_written(self, start: Mapping[str, Any]) -> float:
+    def last_written(self, start: Mapping[str, Any]) -> float:
         """When the run's process last wrote here or into its journal, in unix seconds."""
         paths = [self.path, self.folder / (start.get("journal") or RECORDS)]
         return max(path.stat().st_mtime for path in paths if path.exists())

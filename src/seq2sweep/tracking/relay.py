@@ -8,6 +8,8 @@ else is a value under a key.
 from __future__ import annotations
 
 import contextlib
+import socket
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from seq2sweep.tracking.delivery import Delivery, ParentMissingError, Unavailabl
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
 from seq2sweep.tracking.outbox import (
     FILES,
+    GONE,
     Addressee,
     Cursor,
     DamagedRecordError,
@@ -29,6 +32,9 @@ from seq2sweep.tracking.recorder import Recorder
 # What an outbox may wait for.
 BUSY = "another process delivers it right now"
 CHILD = "the run that it belongs to is not in MLflow yet"
+
+# Whoever lives and records goes on in a folder that is removed, and nobody would see it.
+GIVEN_UP_SECONDS = 86_400.0
 
 
 class Relay:
@@ -58,6 +64,9 @@ class Relay:
         self.waiting = {}
         try:
             boxes = outboxes(self.root, self.to)
+            for box in boxes:  # all of them first, as a store that is away ends this at one
+                with contextlib.suppress(OSError):
+                    box.show_life()
             for _ in range(2):  # what waited for its parent, or another process, may go then
                 boxes = [box for box in boxes if not self._deliver(box)]
             return not boxes
@@ -159,7 +168,7 @@ class Relay:
 
 def _prune(box: Outbox, cursor: Cursor) -> None:
     """Remove an outbox that has ended, or what one that may be resumed needs no more."""
-    if box.running():
+    if box.running() or _may_live(box):
         return  # on another host, where it may live
     start = box.last("start")
     if start is None or not start.get("journal"):
@@ -170,3 +179,13 @@ def _prune(box: Outbox, cursor: Cursor) -> None:
         rmtree(box.folder / FILES, ignore_errors=True)
         for leftover in box.folder.glob("*.partial"):
             leftover.unlink(missing_ok=True)
+
+
+def _may_live(box: Outbox) -> bool:
+    """Whether the run of another host was only taken for dead, less than a day ago."""
+    start, end = box.last("start"), box.last("end")
+    if start is None or end is None or not str(end.get("error")).endswith(GONE):
+        return False
+    if start["tags"]["process.host"] == socket.gethostname():
+        return False
+    return time.time() - box.last_written(start) < GIVEN_UP_SECONDS
