@@ -156,6 +156,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/model/architecture/recurrent.py": [
             ("if number >= FIRST_RESIDUAL", "if number > FIRST_RESIDUAL"),
             ("contexts = F.pad(contexts[:, :-1], (0, 0, 1, 0))", "contexts = contexts * 1"),
+            ("weights = torch.cat((even, weights[:, :-1]), dim=1)", "pass"),
             ("lstm.turned(x, source.ne(PAD)[:, None, None, :])", "lstm.turned(x, None)"),
             (
                 "weights[t] = torch.softmax(scores + mask, dim=-1)",

@@ -64,26 +64,28 @@ def memory_of(model: Any, source: list[int]) -> list[Array]:
 
 
 def logits_of(model: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
-    """Logits [m, V] and the attention after each token [m, n]."""
+    """Logits [m, V] and the attention that each has read [m, n], even where it has read none."""
     d, bottom = model.config.d_model, model.bottom
     memory = memory_of(model, source)
     query, key = array(bottom.query.weight), array(bottom.key.weight)
     v = array(bottom.score)[:, 0]
     lowest, upper = Lstm(bottom.cell), [Lstm(module) for module in model.decoder]
     context, logits, shown = np.zeros(d), [], []
+    weights = np.full(len(source), 1 / len(source))
     for word in target:
         x = array(model.target_embedding.weight)[word] * math.sqrt(d)
-        before = context
+        before, earlier = context, weights
         x = lowest(np.concatenate((x, before)))
         scores = np.array([v @ np.tanh(query @ x + key @ state) for state in memory])
         weights = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
         context = sum((a * state for a, state in zip(weights, memory, strict=True)), np.zeros(d))
-        read = before if model.config.context == "previous" else context
+        late = model.config.context == "previous"
+        read = before if late else context
         for number, layer in enumerate(upper, 1):
             out = layer(np.concatenate((x, read)))
             x = out + (x if number >= 2 else 0)
         logits.append(array(model.projection.weight) @ x)
-        shown.append(weights)
+        shown.append(earlier if late else weights)
     return np.stack(logits), np.stack(shown)
 
 
@@ -101,6 +103,24 @@ def test_it_is_the_model_of_the_equations(changes: dict[str, Any]) -> None:
         assert abs(array(model.encode(source)[row, :n]) - memory_of(
             model, source[row, :n].tolist()
         )).max() < 1e-10  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", SETTINGS, ids=str)
+def test_a_row_of_attention_is_what_its_logits_have_read(changes: dict[str, Any]) -> None:
+    """Where attention by other weights changes no logits, it changes no row."""
+    model = made({"architecture": "recurrent"} | changes).eval()
+    source, target = padded([6]), padded([4])
+
+    def of_rows() -> tuple[Array, Array]:
+        weights = model.attention_weights(source, target)["decoder.0.memory_attention"]
+        return array(model(source, target))[0], array(weights)[0, 0]
+
+    before = of_rows()
+    with torch.no_grad():
+        model.bottom.score.neg_()
+    changed = [abs(a - b).max(axis=1) > 1e-12 for a, b in zip(before, of_rows(), strict=True)]
+    first = changes["context"] == "current"
+    assert [rows.tolist() for rows in changed] == [[first, True, True, True]] * 2
 
 
 def test_the_gradient_that_is_written_out_is_the_derivative() -> None:

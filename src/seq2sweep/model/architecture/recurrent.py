@@ -123,8 +123,9 @@ class Recurrent(Architecture):
 
     @torch.no_grad()
     def attention_weights(self, source: Tensor, target_in: Tensor) -> dict[str, Tensor]:
-        """How the lowest decoder layer spreads its attention after each token:
-        `decoder.0.memory_attention` [B, 1, m, n]; each row sums to 1."""
+        """The attention over the source that the logits after each token have read:
+        `decoder.0.memory_attention` [B, 1, m, n]; each row sums to 1. With `context: previous`
+        that is of the token before; the first row, which has none, is even."""
         was_training = self.training
         try:
             self.eval()
@@ -132,6 +133,9 @@ class Recurrent(Architecture):
             x = self._embed(self.target_embedding, target_in)
             keys, mask = self.bottom.keys(memory), _mask(source, memory.dtype)
             weights = self.bottom(x, keys, memory, mask)[2]
+            if self.config.context == "previous":
+                even = torch.softmax(mask, dim=-1)
+                weights = torch.cat((even, weights[:, :-1]), dim=1)
             return {"decoder.0.memory_attention": weights.unsqueeze(1)}
         finally:
             self.train(was_training)
