@@ -163,6 +163,18 @@ def test_a_figure_by_token_and_with_what_xml_may_not_hold() -> None:
     assert sum(line.tag.endswith("line") for line in root) == shown
 
 
+def test_a_figure_has_room_for_full_width_letters() -> None:
+    one = made(["▁" + "漢" * 20, "</s>"], ["▁" + "字" * 12, "</s>"])
+    root = ElementTree.fromstring(attention_figure.draw(one, MEMORY, [0]))
+    size, width = (float(root.attrib[name]) for name in ("font-size", "width"))
+    for text in root:
+        if text.tag.endswith("text"):
+            long = size * len(text.text or "")  # as broad as high
+            x = float(text.attrib["x"])
+            start = x - long if text.attrib["text-anchor"] == "end" else x
+            assert 0 <= start <= start + long <= width
+
+
 # --- in a browser, offline -----------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from markupsafe import escape
 
 from seq2sweep.evaluate.attention.attention_maps import Maps
+from seq2sweep.report.trees.tree_layout import SIZE, text_width
 
-ROW, COLUMN, MARGIN, SIZE = 18, 170, 12, 13
+ROW, COLUMN, MARGIN = 18, 170, 12
 FAINTEST = 0.02
 """Weights below this are not drawn."""
 COLOURS = (
@@ -20,8 +21,6 @@ COLOURS = (
 UNPRINTABLE = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 REPLACEMENT = "\ufffd"
 """Instead of what XML may not hold."""
-WIDE = 0.62
-"""Of a letter, on average, in sizes of the font: room for the longest word."""
 
 
 def draw(
@@ -31,12 +30,12 @@ def draw(
     weight, its colour the head. heads: from 0; row: draw the lines of this one alone."""
     weights = maps.by_word(layer) if words else maps.weights[layer]
     sides = [(maps.texts(side) if words else side) for side in (maps.rows(layer), maps.keys(layer))]
-    left, right = (SIZE * WIDE * max(map(len, side)) + MARGIN for side in sides)
+    left, right = (max(map(text_width, side)) + MARGIN for side in sides)
     height = ROW * max(map(len, sides)) + MARGIN
     width = left + COLUMN + right
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
-        f'viewBox="0 0 {width:.0f} {height}" font-family="sans-serif" font-size="{SIZE}">'
+        f'viewBox="0 0 {width:.0f} {height}" font-family="sans-serif" font-size="{SIZE:.0f}">'
     ]
     for head in heads:
         for i, weights_of in enumerate(weights[head]):
