@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seq2sweep.config import Table1Config
-from seq2sweep.table1.layer_types import build
+from seq2sweep.table1.layer_types import build, settings
 from seq2sweep.table1.operations import counted_flops
 from seq2sweep.table1.rows import (
     ALL,
@@ -69,6 +69,13 @@ def test_logarithms_are_whole_numbers() -> None:
 def test_rows_are_chosen_in_the_order_of_the_table() -> None:
     assert chosen([ALL]) == list(ROWS)
     assert [row.name for row in chosen(["lstm", "self_attention"])] == ["self_attention", "lstm"]
+
+
+def test_what_the_table_says_of_heads_is_so() -> None:
+    names = ("self_attention", "restricted", "multi_head", "multi_head_restricted")
+    for name in names:
+        assert BY_NAME[name].timed.endswith(", heads of 64, or one where d is no multiple of that")
+    assert [settings(d, 3, 31).heads for d in (64, 192, 96, 100)] == [1, 3, 1, 1]
 
 
 def test_the_plan_expects_half_a_minute_of_the_stage_and_minutes_of_the_command() -> None:
