@@ -29,6 +29,7 @@ from seq2sweep.runs.layout import (
     resume_point,
 )
 from seq2sweep.runs.warm_start import Identity, Origin, begin, begin_sweep, run_name
+from seq2sweep.storage.atomic import write_json
 from seq2sweep.storage.locks import only_user
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Interrupted
@@ -354,6 +355,22 @@ def test_a_run_that_was_left_stays_where_what_the_other_has_more_is_damaged(
     damage(other / interrupted_name(7))
     assert project.run({}) == first
     assert (project.said, project.computed) == (None, 7)
+
+
+def test_a_run_that_was_left_takes_no_steps_of_another_precision(project: Project) -> None:
+    """auto chose both; of the two runs only one may be able to go on on a machine."""
+    project.config = configuration.with_changes(project.config, {"train.precision": "auto"})
+    first = project.run({}, until=5)
+    project.run({"train.steps": 16}, until=5)
+    for path in checkpoints(first):
+        state = json.loads((path / "state.json").read_text())
+        assert state["identity"]["train.precision"] == "float32"
+        state["identity"]["train.precision"] = "bf16"
+        write_json(path / "state.json", state)  # not through a link to the same bytes
+    before = checkpoints(first)
+    origin = Origin(identity(project.config), CODE)
+    assert begin(first, origin, Retention.of(project.config).always()) is None
+    assert checkpoints(first) == before
 
 
 def test_a_run_that_was_left_stays_where_another_process_works_in_it(project: Project) -> None:

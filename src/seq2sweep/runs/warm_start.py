@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -223,14 +223,18 @@ class _NothingMoreError(Exception):
 def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
     """Make a run's folder again where another run has more of its steps: this one may have been
     begun, left for other values, and be wanted again; a line of it."""
-    own = _ExistingRun(folder, origin)
+    own, identity = _ExistingRun(folder, origin), origin.identity
     # Checkpoints in an object store are not here; its journal is.
     told = (entry["step"] for entry in own.entries() if entry["kind"] == CheckpointDue.kind)
     reached = max(own.reached(), *told, 0)
+    # It keeps what auto chose: the other may be many times slower on its devices, or refused there.
+    precision = _precision(reversed(own.checkpoints()))
     longer = [
         run
         for run in _existing_runs(folder.parent)
-        if run.folder.name != folder.name and run.reusable(origin.identity, kept) > reached
+        if run.folder.name != folder.name
+        and run.reusable(identity, kept) > reached
+        and precision in (None, _precision(run.shared(identity, kept)))
     ]
     if not longer:
         return None
@@ -337,3 +341,8 @@ def precision_of(checkpoint: Path) -> Any:
         text = (checkpoint / "state.json").read_text(encoding="utf-8")
         return json.loads(text)["identity"][PRECISION]
     return None
+
+
+def _precision(checkpoints: Iterable[Path]) -> Any:
+    """`precision_of` the first that says it; None where none does."""
+    return next(filter(None, map(precision_of, checkpoints)), None)
