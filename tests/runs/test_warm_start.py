@@ -373,6 +373,20 @@ def test_a_run_that_was_left_takes_no_steps_of_another_precision(project: Projec
     assert checkpoints(first) == before
 
 
+def test_a_run_that_was_left_takes_over_the_most_that_is_whole(project: Project) -> None:
+    project.run({}, until=5)
+    whole = project.run({"train.tokens_per_pass": 200}, until=2)
+    damaged = project.run({"train.steps": 16}, until=3)
+    shutil.rmtree(damaged / interrupted_name(7))  # it is the other one's too
+    for name in (checkpoint_name(8), interrupted_name(10)):
+        damage(damaged / name)
+    project.run({})
+    assert project.said == (
+        f"resumes after step 7 of {whole}: train.tokens_per_pass was 200 and is 300 now"
+    )
+    assert project.computed == 5
+
+
 def test_a_run_that_was_left_stays_where_another_process_works_in_it(project: Project) -> None:
     first = project.run({}, until=5)
     project.run({"train.tokens_per_pass": 200}, until=2)

@@ -217,7 +217,7 @@ def _existing_runs(storage: Path, names: str = "train-*") -> list[_ExistingRun]:
 
 
 class _NothingMoreError(Exception):
-    """A folder stays as it is: what other runs seemed to have more is damaged."""
+    """A folder stays as it is: what another run seemed to have more is damaged."""
 
 
 def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
@@ -238,17 +238,14 @@ def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | No
     ]
     if not longer:
         return None
-    with (
-        only_user(folder),
-        only_writer(folder),
-        contextlib.suppress(_NothingMoreError),
-        whole_folder(folder) as beside,
-    ):
-        step, line = _most_steps(longer, origin, kept, beside)
-        if step <= reached:
-            raise _NothingMoreError
-        write_json(beside / RUN_NAME, asdict(origin))
-        return line
+    with only_user(folder), only_writer(folder):
+        for run in sorted(longer, key=lambda run: run.reusable(identity, kept), reverse=True):
+            with contextlib.suppress(_NothingMoreError), whole_folder(folder) as beside:
+                step, line = _most_steps([run], origin, kept, beside)
+                if step <= reached:
+                    raise _NothingMoreError
+                write_json(beside / RUN_NAME, asdict(origin))
+                return line
     return None
 
 
