@@ -109,6 +109,13 @@ def with_losses(folder: Path, losses: dict[int, float]) -> None:
     (folder / JOURNAL_NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
 
 
+def with_number(folder: Path, tokens: int) -> None:
+    """Let it be what auto chose as the run began."""
+    entries = [e for e in journal.entries(folder / JOURNAL_NAME) if e["kind"] != "sized"]
+    entries.insert(0, {"kind": "sized", "step": 0, "tokens_per_pass": tokens})
+    (folder / JOURNAL_NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
 def same_end(one: Path, other: Path) -> bool:
     newest = [checkpoints(folder)[-1] for folder in (one, other)]
     return newest[0].name == newest[1].name and all(
@@ -387,6 +394,24 @@ def test_a_run_that_was_left_takes_over_the_most_that_is_whole(project: Project)
     assert project.computed == 5
 
 
+@pytest.mark.parametrize("others", ["auto", 300])
+def test_a_run_that_was_left_keeps_the_number_of_tokens_that_auto_chose(
+    project: Project, others: str | int
+) -> None:
+    """As its run in MLflow does."""
+    auto: dict[str, Any] = {"train.tokens_per_pass": "auto"}
+    first = project.run({}, until=5, **auto)
+    with_number(first, 200)
+    left_for: dict[str, Any] = {"train.tokens_per_pass": others}
+    other = project.run({"train.steps": 16}, until=5, **left_for)
+    if others == "auto":
+        with_number(other, 250)
+    assert project.run({}, **auto) == first
+    assert "resumes after step 10 of" in str(project.said)
+    found = journal.entries(first / JOURNAL_NAME, "sized")
+    assert [(entry["step"], entry["tokens_per_pass"]) for entry in found] == [(0, 200)]
+
+
 def test_a_run_that_was_left_stays_where_another_process_works_in_it(project: Project) -> None:
     first = project.run({}, until=5)
     project.run({"train.tokens_per_pass": 200}, until=2)
@@ -427,9 +452,7 @@ def test_a_number_of_tokens_that_auto_chose_is_taken_along_by_another_auto_alone
     assert what["train.tokens_per_pass"] == "auto"
     project.config = config.sized(200)
     folder = project.run({}, **{"train.tokens_per_pass": "auto"})
-    line = {"kind": "sized", "step": 0, "tokens_per_pass": 200}
-    path = folder / JOURNAL_NAME
-    path.write_text(json.dumps(line) + "\n" + path.read_text())
+    with_number(folder, 200)
     numbers = []
     for tokens in ("auto", 300):
         longer = project.run({"train.steps": 16}, **{"train.tokens_per_pass": tokens})

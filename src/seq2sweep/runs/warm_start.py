@@ -34,7 +34,7 @@ from seq2sweep.runs.layout import (
 from seq2sweep.storage.atomic import whole_folder, write_json
 from seq2sweep.storage.locks import only_user, only_writer
 from seq2sweep.train import checkpointing
-from seq2sweep.train.events import CheckpointDue
+from seq2sweep.train.events import CheckpointDue, Sized
 
 RUN_NAME = "run.json"
 # In what a run may differ from the one that it takes its first steps from.
@@ -244,9 +244,23 @@ def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | No
                 step, line = _most_steps([run], origin, kept, beside)
                 if step <= reached:
                     raise _NothingMoreError
+                _keep_number(own, beside)
                 write_json(beside / RUN_NAME, asdict(origin))
                 return line
     return None
+
+
+def _keep_number(own: _ExistingRun, folder: Path) -> None:
+    """Let a run whose folder is made again have the number of tokens a pass that auto chose for it,
+    as its run in MLflow has."""
+    chosen = next((entry for entry in own.entries() if entry["kind"] == Sized.kind), None)
+    if chosen is None:
+        return
+    path = folder / JOURNAL_NAME
+    others = (entry for entry in journal.entries(path) if entry["kind"] != Sized.kind)
+    # At step 0, or whoever takes over fewer steps would lose it.
+    lines = [json.dumps(entry) + "\n" for entry in (chosen | {"step": 0}, *others)]
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def _most_steps(
