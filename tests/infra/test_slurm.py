@@ -253,15 +253,29 @@ def test_a_stage_that_says_75_itself_goes_back_too(submit: Callable[..., Job]) -
 
 
 @pytest.mark.parametrize(
-    ("stage", "others_end", "again"),
-    [("evaluate", False, False), ("evaluate", True, True), ("train", False, True)],
+    ("stage", "others_end", "left", "again"),
+    [
+        ("evaluate", False, 300, False),
+        ("evaluate", False, None, False),  # Slurm before 22.05
+        ("evaluate", False, 3600, True),  # the signal of a preemption
+        ("evaluate", True, 300, True),
+        ("train", False, 300, True),
+    ],
 )
 def test_what_had_a_whole_slice_in_vain_is_not_begun_anew_for_ever(
-    submit: Callable[..., Job], tmp_path: Path, stage: str, others_end: bool, again: bool
+    submit: Callable[..., Job],
+    tmp_path: Path,
+    stage: str,
+    others_end: bool,
+    left: int | None,
+    again: bool,
 ) -> None:
+    """left: seconds until the end of the slice, as the stage is asked to save."""
     lock = tmp_path / "dvc.lock"
     lock.write_text("encode")
-    job = submit("dvc", "repro", "-m", f"pipeline.{stage}")  # as the command of a stage has it
+    end = {} if left is None else {"SLURM_JOB_END_TIME": str(int(time.time()) + left)}
+    # As the command of a stage has it.
+    job = submit("dvc", "repro", "-m", f"pipeline.{stage}", **end)
     job.wait_for("address 10.0.0.7:24242")
     lock.write_text("encode train" if others_end else "encode")
     os.kill(job.process.pid, signal.SIGUSR1)
