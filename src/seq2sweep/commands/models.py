@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep import console
+from seq2sweep.commands.interactive import interact
 from seq2sweep.commands.shared import Commands
 from seq2sweep.commands.trained import add_trained, named_members, opened, opened_together
 from seq2sweep.errors import UserError
@@ -90,7 +90,7 @@ def _translate(options: argparse.Namespace) -> None:
     if options.interactive:
         if options.file or options.tasks or options.engine != "own" or options.n_best is not None:
             raise UserError("--interactive goes without FILE, --n-best, --tasks and --engine")
-        _interact(options)
+        interact(options)
         return
     translator = opened_together(options)
     beam = translator.config.beam
@@ -117,45 +117,6 @@ def _translate(options: argparse.Namespace) -> None:
             for one in translations:
                 score = "" if options.n_best is None else f"{number}\t{one.score:.4f}\t"
                 print(f"{score}{one.text}")
-
-
-def _interact(options: argparse.Namespace) -> None:
-    """Translate line by line until the end of the input, or Ctrl-C."""
-    if sys.stdin is None:
-        raise UserError("standard input is closed: there is nobody to type")
-    translator = opened_together(options)
-    from seq2sweep.hardware import memory_by
-
-    try:
-        for line in _typed():
-            if translator.vocabulary.symbols is not None:  # trees come whole
-                print(translator.translate([line])[0][0].text, end="")
-            else:
-                with memory_by("type a shorter line, or lower evaluate.beam"):
-                    for part in translator.stream([line]):
-                        print(part.text, end="", flush=True)
-            print(flush=True)
-    except KeyboardInterrupt:
-        print()
-
-
-def _typed() -> Iterator[str]:
-    """The lines of standard input as they come; on a terminal with a prompt and a history."""
-    from seq2sweep.data.reading import lines_of
-
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield from lines_of(sys.stdin.buffer, "standard input")
-        return
-    with contextlib.suppress(ImportError):  # not every Python has it
-        import readline  # noqa: F401  # `input` then edits lines and remembers them
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    while True:
-        try:
-            yield input("> ")
-        except EOFError:
-            print()
-            return
 
 
 def _add_score_pairs(commands: Commands) -> None:
