@@ -11,6 +11,7 @@ import math
 import pickle
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -437,6 +438,35 @@ def test_what_is_translated_is_printed_before_an_interruption(
     monkeypatch.setattr(Translator, "translate", search)
     assert main(["translate", "lines", *given]) == 75
     assert capsys.readouterr().out == "rot\n\n"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_signal_to_end_loses_no_translation_that_is_whole(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, tiny_corpus: Corpus
+) -> None:
+    Path("lines").write_text("rot\ngelb\nvier\nalpha\nbeta\n", encoding="utf-8")
+    seen: list[str] = []
+
+    def search(self: Translator, lines: list[str], *given: Any, **more: Any) -> Any:
+        seen.append(Path("out").read_text())
+        if more["first"] > 4:
+            signal.raise_signal(signal.SIGTERM)
+        return [[Translation(line, 0.0)] for line in lines]
+
+    monkeypatch.setattr(translator, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(Translator, "translate", search)
+    given = [*("--weights", str(folder)), *("--vocabulary", str(tiny_corpus.vocabulary))]
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        with Path("out").open("w", encoding="utf-8") as out:
+            monkeypatch.setattr(sys, "stdout", out)
+            assert main(["translate", "lines", *given]) == 75
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == ["", "rot\ngelb\n", "rot\ngelb\nvier\nalpha\n"]
+    assert heard == [signal.SIGTERM]  # it is as before again
 
 
 @pytest.mark.usefixtures("project")

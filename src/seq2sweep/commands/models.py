@@ -92,6 +92,9 @@ def _translate(options: argparse.Namespace) -> None:
             raise UserError("--interactive goes without FILE, --n-best, --tasks and --engine")
         interact(options)
         return
+    from seq2sweep.cluster.signals import signals_as_interrupts
+    from seq2sweep.evaluate.translator import LINES_AT_ONCE
+
     translator = opened_together(options)
     beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
@@ -104,6 +107,8 @@ def _translate(options: argparse.Namespace) -> None:
     else:
         lines = list(lines_of(sys.stdin.buffer, "standard input"))
     with contextlib.ExitStack() as stack:
+        # By themselves SIGTERM and SIGHUP end a process with its last lines unwritten.
+        stack.enter_context(signals_as_interrupts())
         engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
         mapper: Mapper = serial
         if options.tasks:
@@ -117,6 +122,8 @@ def _translate(options: argparse.Namespace) -> None:
             for one in translations:
                 score = "" if options.n_best is None else f"{number}\t{one.score:.4f}\t"
                 print(f"{score}{one.text}")
+            if number % LINES_AT_ONCE == 0:  # the next ones take long
+                sys.stdout.flush()
 
 
 def _add_score_pairs(commands: Commands) -> None:
