@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 CHANGES_NO_RESULT = "what a person sees while it runs"
 
@@ -67,18 +67,19 @@ def ready_streams(*, lasting: bool = False) -> None:
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-def say(text: str, end: str = "\n") -> None:
-    """Print a line at once, also when the output goes to a pipe or file.
+def say(text: str, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print a line at once, also when the output goes to a pipe or file; None: standard output.
 
     A progress bar steps aside for it; threads may speak at the same time.
     """
+    file = file or sys.stdout
     if "tqdm" in sys.modules:
         from tqdm import tqdm
 
-        tqdm.write(text, file=sys.stdout, end=end)
+        tqdm.write(text, file=file, end=end)
     else:  # nobody has a bar; benchmarks.gpu runs where tqdm is not installed
-        sys.stdout.write(text + end)
-    sys.stdout.flush()
+        file.write(text + end)
+    file.flush()
     _heartbeat.said = time.monotonic()
 
 
@@ -89,10 +90,10 @@ class _Heartbeat:
         self.doing, self.since, self.said = "working", time.monotonic(), time.monotonic()
         self.beating = False
 
-    def beat(self, ending: threading.Event) -> None:
+    def beat(self, ending: threading.Event, file: TextIO | None) -> None:
         while not ending.wait(min(LOOK_SECONDS, SILENT_SECONDS / 2)):
             if time.monotonic() - self.said >= SILENT_SECONDS:
-                say(f"{self.doing}, {duration(time.monotonic() - self.since)}")
+                say(f"{self.doing}, {duration(time.monotonic() - self.since)}", file=file)
 
 
 _heartbeat = _Heartbeat()
@@ -110,16 +111,19 @@ def doing_now() -> str:
 
 
 @contextlib.contextmanager
-def never_silent(what: str) -> Iterator[None]:
+def never_silent(what: str, file: TextIO | None = None) -> Iterator[None]:
     """Inside, a line comes every minute at least: what is being done, and for how long.
 
-    what: is being done, unless `doing` says otherwise. A block inside of another one has no effect.
+    what: is being done, unless `doing` says otherwise; file: where to, None: standard output. A
+    block inside of another one has no effect.
     """
     if _heartbeat.beating:
         yield
         return
     ending = threading.Event()
-    thread = threading.Thread(target=_heartbeat.beat, args=(ending,), name="heartbeat", daemon=True)
+    thread = threading.Thread(
+        target=_heartbeat.beat, args=(ending, file), name="heartbeat", daemon=True
+    )
     _heartbeat.said = time.monotonic()
     doing(what)
     _heartbeat.beating = True

@@ -13,7 +13,8 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -316,6 +317,37 @@ def test_lines_of_a_ray_that_starts_are_no_translations(
     told = capsys.readouterr()
     assert told.out == alone
     assert "Ray is still starting" in told.err
+
+
+@pytest.mark.usefixtures("project")
+def test_it_is_said_beside_the_translations_what_is_waited_for(
+    folder: Path,
+    tiny_corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say, told = console.say, threading.Event()
+
+    def heard(text: str, *given: Any, **more: Any) -> None:
+        say(text, *given, **more)
+        if text.startswith("waiting for resources, "):
+            told.set()
+
+    def waits(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        console.doing("waiting for resources")
+        assert told.wait(5)
+        yield from serial(function, items)
+
+    monkeypatch.setattr(console, "say", heard)
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.02)
+    mapper = contextlib.nullcontext(waits)
+    monkeypatch.setattr("seq2sweep.cluster.tasks.ray_mapper", lambda cluster: mapper)
+    Path("lines").write_text("alpha beta\n", encoding="utf-8")
+    given = [*("--weights", str(folder)), *("--vocabulary", str(tiny_corpus.vocabulary))]
+    assert main(["translate", "lines", "--tasks", *given]) == 0
+    shown = capsys.readouterr()
+    assert "waiting for resources, 0s\n" in shown.err
+    assert len(shown.out.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("project")

@@ -114,6 +114,7 @@ def _translate(options: argparse.Namespace) -> None:
         if options.tasks:
             from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
 
+            stack.enter_context(console.never_silent("translate", sys.stderr))
             with contextlib.redirect_stdout(sys.stderr):  # which is for translations alone
                 mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
         bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
