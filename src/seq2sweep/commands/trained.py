@@ -81,7 +81,9 @@ def opened_together(options: argparse.Namespace) -> Translator:
 def _named(name: str) -> Translator:
     """By a folder, or by a name of MLflow."""
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
+    from seq2sweep.serving.cpu_quota import keep_to_quota
 
+    keep_to_quota()
     if not name.startswith("models:/"):
         if Path(name).is_dir():
             return Translator.open(Path(name))
@@ -101,5 +103,7 @@ def _trained(weights: Path, options: argparse.Namespace) -> Translator:
         if folder not in (MODEL, VOCABULARY) and not folder.is_dir():
             raise UserError(f"{option} {folder}: there is no such folder")
     from seq2sweep.evaluate.translator import Translator
+    from seq2sweep.serving.cpu_quota import keep_to_quota
 
+    keep_to_quota()
     return Translator(weights, options.vocabulary, configuration.load(PARAMS).evaluate)

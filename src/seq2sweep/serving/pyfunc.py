@@ -22,6 +22,7 @@ from seq2sweep.decode.beam import OurSearch, Translation
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.products import laid_out
+from seq2sweep.serving.cpu_quota import keep_to_quota
 from seq2sweep.serving.limits import LARGEST_BEAM, check
 
 TIMEOUT = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
@@ -30,6 +31,7 @@ TIMEOUT = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
 
 def _load_pyfunc(folder: str) -> TranslationModel:
     """What MLflow calls, with the folder of the model."""
+    keep_to_quota()
     return TranslationModel(Translator.open(Path(folder)))
 
 

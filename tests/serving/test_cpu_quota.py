@@ -1,0 +1,39 @@
+"""A model that a command or MLflow opens computes by no more threads than the quota of CPUs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2sweep.commands.trained import opened, opened_together
+from seq2sweep.config import Config
+from seq2sweep.serving import cpu_quota
+from seq2sweep.serving.pyfunc import _load_pyfunc
+
+from ..conftest import Corpus
+from ..export import made_up_models
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(2, 2), (3, 3), (8, 3)])
+def test_a_model_gets_the_threads_that_the_quota_allows(
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quota: int,
+    threads: int,
+) -> None:
+    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+    name = str(tmp_path / "model")
+    monkeypatch.setattr(cpu_quota, "available_cpus", lambda: quota)
+    for opens in (
+        lambda: opened(Namespace(model=name, weights=None)),
+        lambda: opened_together(Namespace(members=[("model", name)])),
+        lambda: _load_pyfunc(name),
+    ):
+        torch.set_num_threads(3)  # conftest sets it back
+        opens()
+        assert torch.get_num_threads() == threads
