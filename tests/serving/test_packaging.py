@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from mlflow.environment_variables import MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT
 
+import seq2sweep
 from seq2sweep.config import Config, with_changes
 from seq2sweep.model import products
 from seq2sweep.serving.packaging import NEEDED, write_package
@@ -83,6 +86,34 @@ def test_the_requirements_name_what_is_installed(
     assert [line.partition("==")[0] for line in lines] == list(NEEDED)
     assert all(line.partition("==")[2] and "+" not in line for line in lines)
     assert (tmp_path / "package" / "README.md").read_text().startswith("---\nlanguage:")
+
+
+def test_what_a_kind_of_ones_own_imports_comes_along(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "src" / "seq2sweep"
+    shutil.copytree(Path(seq2sweep.__file__).parent, source)
+    for name, text in {
+        "model/feed_forward/gated.py": "from seq2sweep.ideas.gates import gate",
+        "model/feed_forward/draft.py": "from seq2sweep.ideas.drafts import",
+        "ideas/__init__.py": "",
+        "ideas/gates.py": "from notes import shapes",
+        "ideas/drafts.py": "",
+        "../notes/__init__.py": "",
+        "../notes/shapes.py": "",
+    }.items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text(text)
+    monkeypatch.setattr(seq2sweep, "__file__", str(source / "__init__.py"))
+    monkeypatch.setitem(sys.modules, "seq2sweep.model.feed_forward.gated", ModuleType("gated"))
+    translator = made_up_models.translator(tmp_path, tiny_config, tiny_corpus)
+    write_package(tmp_path / "package", translator)
+    code = tmp_path / "package" / "code"
+    beside = [code / "notes", code / "seq2sweep" / "ideas"]
+    assert [sorted(file.name for file in folder.iterdir()) for folder in beside] == [
+        ["__init__.py", "shapes.py"],
+        ["__init__.py", "gates.py"],
+    ]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ and what an export to safetensors has: weights, vocabulary, sums and a card
 from __future__ import annotations
 
 import shutil
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,13 @@ def write_package(folder: Path, translator: Translator) -> None:
     Safetensors().write(translator, folder)
     source = Path(seq2sweep.__file__).parent
     modules = code_fingerprint.modules(LOADER, source.parent, whole=True)
-    # Kinds of parts are imported by the names that params.yaml has.
-    kinds = (source / "model").rglob("*.py")
+    # Kinds of parts are imported by the names that params.yaml has. Those of this model, which are
+    # loaded, may import what nothing else does.
+    kinds = [*(source / "model").rglob("*.py")]
+    for path in kinds:
+        kind = ".".join(path.relative_to(source.parent).with_suffix("").parts)
+        if kind in sys.modules:
+            modules |= code_fingerprint.modules(kind, source.parent, whole=True, without=modules)
     for path in {*modules.values(), *kinds}:
         target = folder / CODE / path.relative_to(source.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
