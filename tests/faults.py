@@ -604,6 +604,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("tokens * config.beam > MOST_WORK", "False"),
             ("self._streams >= MOST_STREAMS", "False"),
+            ("self._streamed + work > MOST_STREAMED", "False"),
             ("            answered.cancel()\n", ""),
             ("memory_by(SEND_LESS), laid_out(self._laid_out):", "memory_by(SEND_LESS):"),
             (".to(torch.bfloat16)", ".float()"),

@@ -35,6 +35,7 @@ from seq2sweep.serving import http_app
 from seq2sweep.serving.batcher import GivenUpError, _Request
 from seq2sweep.serving.http_app import Answers, app
 from seq2sweep.serving.http_server import LOOPBACK
+from seq2sweep.serving.limits import check
 
 from ..conftest import Corpus
 from ..export import made_up_models
@@ -425,19 +426,24 @@ def test_others_are_answered_while_a_long_text_is_checked(
         assert asked.result().status_code == 200
 
 
-def test_streams_are_so_many_at_most(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_app, "MOST_STREAMS", 1)
+@pytest.mark.parametrize("limit", ["MOST_STREAMS", "MOST_STREAMED"])
+def test_streams_are_so_many_at_most(
+    start: Start, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     client = start()
+    long = "beta " * 60
+    work = check(client.translator, [long]) * client.translator.config.beam
+    monkeypatch.setattr(http_app, limit, 1 if limit == "MOST_STREAMS" else work)
     held = threading.Event()
     client.answers.batcher.run(lambda: held.wait(20))
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(client.post, "/stream", {"text": LINES[0]})
+        first = pool.submit(client.post, "/stream", {"text": long})
         until(lambda: client.answers._streams == 1)
         assert client.post("/stream", {"text": LINES[0]}).status_code == 429
         held.set()
         assert first.result().status_code == 200
     # Nor does one that its client leaves keep its place.
-    with client.post("/stream", {"text": "beta " * 60}, stream=True) as left:
+    with client.post("/stream", {"text": long}, stream=True) as left:
         assert left.status_code == 200
     until(lambda: client.answers._streams == 0)
     assert client.post("/stream", {"text": LINES[0]}).status_code == 200

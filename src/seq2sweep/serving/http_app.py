@@ -58,8 +58,8 @@ LARGEST_BATCH = 64
 """Lines that are searched together."""
 MOST_WAITING = 4096
 """Lines of all requests that wait."""
-MOST_STREAMS = 32
-"""That are open: each keeps what its search needs to go on."""
+MOST_STREAMS, MOST_STREAMED = 32, 4 * MOST_WORK
+"""That are open, and their work: each keeps what its search needs to go on."""
 SECONDS = 60
 """After which a request that waits is given up."""
 SEND_LESS = "send less text"
@@ -114,7 +114,7 @@ class Answers:
         if translator.config.precision == "bf16":
             self._model = copy.deepcopy(translator.model).to(torch.bfloat16)
         self._laid_out: dict[Any, Any] = {}
-        self._streams = 0
+        self._streams = self._streamed = 0
 
     def _translate(self, lines: Any, search: Search, check: Check) -> list[list[Translation]]:
         n_best, config = search
@@ -162,14 +162,14 @@ class Answers:
     async def stream(self, asked: StreamRequest) -> Response:
         """POST /stream. Each part is sought in its turn, with other requests between."""
         config = self.search(asked)
-        await self.check([asked.text], config)
-        if self._streams >= MOST_STREAMS:
+        work = await self.check([asked.text], config)
+        if self._streams >= MOST_STREAMS or self._streamed + work > MOST_STREAMED:
             raise FullError
-        lines = self._lines(asked.text, config)
+        lines = self._lines(asked.text, config, work)
         await anext(lines)
         return _Stream(lines, media_type="application/x-ndjson")
 
-    async def _lines(self, text: str, config: EvaluateConfig) -> AsyncGenerator[str, None]:
+    async def _lines(self, text: str, config: EvaluateConfig, work: int) -> AsyncGenerator[str]:
         """Of the answer; at first none: what goes wrong until then has a status of its own."""
         vocabulary, cleaned = self.translator.vocabulary, self.translator.clean([text])
         parts = stream(self._model, vocabulary, cleaned, config)
@@ -178,7 +178,7 @@ class Answers:
             with memory_by(SEND_LESS), laid_out(self._laid_out):
                 return next(parts, None)
 
-        self._streams += 1
+        self._streams, self._streamed = self._streams + 1, self._streamed + work
         try:
             part = await _answer(self.batcher.run(next_part))
             yield ""
@@ -193,7 +193,7 @@ class Answers:
                     yield json.dumps({"error": _said(error)}) + "\n"
                     return
         finally:
-            self._streams -= 1
+            self._streams, self._streamed = self._streams - 1, self._streamed - work
 
     async def attend(self, asked: AttendRequest) -> Response:
         """POST /attend."""
