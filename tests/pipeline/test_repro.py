@@ -356,7 +356,8 @@ def assert_rebuilt(project: Project, client: Any, runs: list[Any]) -> None:
         assert trial["params_sha256"] == configuration.fingerprint(rebuilt)
 
 
-@pytest.mark.parametrize("stage", ["sweep", pytest.param("train", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("stage", ["sweep", "train"])
 def test_a_run_is_made_again_from_its_id(project: Project, tmp_path: Path, stage: str) -> None:
     trials = project.json("reports/sweep.json")["trials"]
     (*_, trial) = [one for one in trials if one["status"] == "finished"]
@@ -570,6 +571,7 @@ def test_dropout_tokenises_nothing_again(project: Project) -> None:
     assert ran == ["fingerprint", "train"]
 
 
+@pytest.mark.thorough
 def test_other_normalisers_of_the_same_text_are_in_receipts_and_train_nothing(
     project: Project,
 ) -> None:
