@@ -239,14 +239,14 @@ def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | No
     if not longer:
         return None
     with only_user(folder), only_writer(folder):
-        for run in sorted(longer, key=lambda run: run.reusable(identity, kept), reverse=True):
+        for run in _most_first(longer, identity, kept):
             with contextlib.suppress(_NothingMoreError), whole_folder(folder) as beside:
-                step, line = _most_steps([run], origin, kept, beside)
+                step = _take_over(run, identity, kept, beside)
                 if step <= reached:
                     raise _NothingMoreError
                 _keep_number(own, beside)
                 write_json(beside / RUN_NAME, asdict(origin))
-                return line
+                return _resumes(step, run, origin)
     return None
 
 
@@ -263,27 +263,25 @@ def _keep_number(own: _ExistingRun, folder: Path) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def _most_steps(
-    runs: list[_ExistingRun], origin: Origin, kept: Collection[int], folder: Path
-) -> tuple[int, str]:
-    """Fill a run's folder with what the other run that has most of it has: its newest step, or 0,
-    and a line of it."""
-    identity = origin.identity
-    for run in sorted(runs, key=lambda run: run.reusable(identity, kept), reverse=True):
-        step = _take_over(run, identity, kept, folder)
-        if step:
-            differs = run.origin.differences(origin)
-            return step, f"resumes after step {step} of {run.folder}: {differs}"
-    return 0, ""
+def _most_first(
+    runs: list[_ExistingRun], identity: Identity, kept: Collection[int]
+) -> list[_ExistingRun]:
+    return sorted(runs, key=lambda run: run.reusable(identity, kept), reverse=True)
+
+
+def _resumes(step: int, run: _ExistingRun, origin: Origin) -> str:
+    """A line for the user."""
+    return f"resumes after step {step} of {run.folder}: {run.origin.differences(origin)}"
 
 
 def _first_steps(
     runs: list[_ExistingRun], origin: Origin, kept: Collection[int], folder: Path
 ) -> str | None:
-    """Fill a new run's folder; a line for the user."""
-    step, line = _most_steps(runs, origin, kept, folder)
-    if step:
-        return line
+    """Fill a new run's folder with what the other run that has most of it has; a line for the
+    user."""
+    for run in _most_first(runs, origin.identity, kept):
+        if step := _take_over(run, origin.identity, kept, folder):
+            return _resumes(step, run, origin)
     # The newest that is not finished: somebody may take this one for its end.
     trained = sorted(filter(_ExistingRun.reached, runs), key=_ExistingRun.is_finished)
     if not trained:
