@@ -31,7 +31,7 @@ def test_a_model_gets_the_threads_that_the_quota_allows(
     monkeypatch.setattr(cpu_quota, "available_cpus", lambda: quota)
     for opens in (
         lambda: opened(Namespace(model=name, weights=None)),
-        lambda: opened_together(Namespace(members=[("model", name)])),
+        lambda: opened_together(Namespace(members=[name])),
         lambda: _load_pyfunc(name),
     ):
         torch.set_num_threads(3)  # conftest sets it back

@@ -17,7 +17,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.commands.interactive import interact
 from seq2sweep.commands.shared import Commands
-from seq2sweep.commands.trained import add_trained, named_members, opened, opened_together
+from seq2sweep.commands.trained import add_trained, opened, opened_together
 from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.ports import port_number
@@ -83,8 +83,7 @@ def _add_translate(commands: Commands) -> None:
 def _translate(options: argparse.Namespace) -> None:
     from seq2sweep.data.reading import lines_of, read_lines
 
-    several = len(named_members(options)) > 1
-    for flag, used in (("--tasks", options.tasks), ("an ensemble", several)):
+    for flag, used in (("--tasks", options.tasks), ("an ensemble", len(options.members) > 1)):
         if used and options.engine != "own":
             raise UserError(f"{flag} goes with this program's own search only: leave out --engine")
     if options.interactive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None:
-    """several: whether --model and --weights may come again, for an ensemble."""
-    again: dict[str, Any] = {"action": _Member} if several else {}
+    """several: whether --model and --weights may come again, for an ensemble: `members` then has
+    both in their order, as the first one's settings count: models by name, weights by path."""
+    members: dict[str, Any] = {"action": "append", "dest": "members", "default": []}
+    again = members if several else {}
     more = " (again for an ensemble, of one vocabulary)" if several else ""
     command.add_argument(
         "--model",
@@ -29,6 +32,7 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
     )
     command.add_argument(
         "--weights",
+        metavar="WEIGHTS",
         type=Path,
         **again,
         help=f"their folder ({MODEL}){more}",
@@ -39,24 +43,6 @@ def add_trained(command: argparse.ArgumentParser, several: bool = False) -> None
         default=VOCABULARY,
         help=f"its folder ({VOCABULARY})",
     )
-
-
-class _Member(argparse.Action):
-    """Appends to `members` which option it was, and its value: the first one's settings count."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        namespace.members = [*named_members(namespace), (self.dest, values)]
-
-
-def named_members(options: argparse.Namespace) -> list[tuple[str, Any]]:
-    """The models of an ensemble in their order: `model` or `weights`, and which."""
-    return list(getattr(options, "members", ()))
 
 
 def opened(options: argparse.Namespace) -> Translator:
@@ -72,9 +58,9 @@ def opened_together(options: argparse.Namespace) -> Translator:
     """What `add_trained` asks for with `several`: as an ensemble where they are."""
     from seq2sweep.evaluate.translator import Translator
 
-    members = named_members(options) or [("weights", MODEL)]
+    members: Sequence[str | Path] = options.members or [MODEL]
     return Translator.together(
-        [_named(value) if kind == "model" else _trained(value, options) for kind, value in members]
+        [_trained(one, options) if isinstance(one, Path) else _named(one) for one in members]
     )
 
 
