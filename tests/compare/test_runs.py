@@ -452,6 +452,7 @@ def test_scores_on_different_test_sets_are_not_compared(
     write_json(other / "reports/sweep.json", sweep)
     found = compared(capsys, "base", "other:A-heads-1")
     assert found["difference"] is None
+    assert "`seq2sweep score` scores each" in found["conclusion"]
     [warning] = found["remarks"]
     assert warning == f"Different test sets: {how}."
     assert main(["compare", "base", "other:A-heads-1"]) == 0

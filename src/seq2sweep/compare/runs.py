@@ -137,7 +137,10 @@ def _comparable(first: ScoredRun, second: ScoredRun) -> tuple[Scores, Scores, di
         found.append((run.scores, run.scores.test_set))
     (one, test_set), (other, test_set_of_other) = found
     if test_set != test_set_of_other:
-        raise NotComparableError("their test sets are not the same")
+        raise NotComparableError(
+            "their test sets are not the same; translate one text by both (`seq2sweep translate`), "
+            "and `seq2sweep score` scores each by its reference"
+        )
     return one, other, test_set
 
 
