@@ -513,7 +513,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/compare/test_runs.py": {
         f"{PACKAGE}/compare/scored_run.py": [
-            ("projects, EVALUATIONS.values())", "projects, [EVALUATIONS[WEIGHTS]])"),
+            ("projects, EVALUATIONS.values())", "projects, [EVALUATIONS[MODEL]])"),
         ],
     },
     "tests/report/test_sweep_report.py": {

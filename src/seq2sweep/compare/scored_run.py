@@ -27,7 +27,7 @@ from seq2sweep.project_files import (
     SWEEP,
     TRANSLATIONS,
 )
-from seq2sweep.report.aggregate import is_selected, is_weak, over_seeds
+from seq2sweep.report.aggregate import Trial, is_selected, is_weak, over_seeds
 from seq2sweep.storage.atomic import sha256
 
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
@@ -52,7 +52,6 @@ EVALUATIONS = {
 
 Texts = tuple[list[list[str]], list[str]]
 """Translations, a list a training, and their references."""
-Trial = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

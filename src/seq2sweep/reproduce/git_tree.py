@@ -133,13 +133,3 @@ def is_half_made(project: Path, folder: Path) -> bool:
     entries = (entry.splitlines() for entry in listed.split("\n\n"))
     wanted = {f"worktree {folder.resolve()}", f"locked {FILLING}"}
     return any(wanted <= set(entry) for entry in entries)
-
-
-def filled(project: Path, folder: Path) -> None:
-    """Unlock a worktree, which is whole. Raises GitError."""
-    git(project, "worktree", "unlock", str(folder.resolve()))
-
-
-def remove_worktree(project: Path, folder: Path) -> None:
-    """Remove one with all that it holds. Raises GitError."""
-    git(project, "worktree", "remove", "--force", "--force", str(folder.resolve()))

@@ -67,10 +67,10 @@ class Worktree:
         made = cls(root, place)
         try:
             made._fill(project, record, params, key, say)
-            git_tree.filled(project, root)
+            git(project, "worktree", "unlock", str(root.resolve()))  # it is whole
         except BaseException:
             with contextlib.suppress(GitError):
-                git_tree.remove_worktree(project, root)
+                git(project, "worktree", "remove", "--force", "--force", str(root.resolve()))
             raise
         return made
 
