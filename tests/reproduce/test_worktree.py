@@ -6,14 +6,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from seq2sweep.cluster import signals
+from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import StoredRecord
@@ -318,28 +319,28 @@ def test_a_stage_that_fails_is_one_line(tmp_path: Path) -> None:
         Worktree(tmp_path, tmp_path).call("-c", "raise SystemExit(3)")
 
 
-def interrupted(tmp_path: Path, child: str, setting: str = "") -> subprocess.Popen[bytes]:
-    """A process whose stage is up, and which has been sent SIGTERM."""
-    (tmp_path / "params.yaml").write_text(PARAMS)
-    code = (
-        "import pathlib\nfrom seq2sweep.cluster import signals\n"
-        f"from seq2sweep.reproduce import worktree\n{setting}\n"
-        f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        "try:\n  with signals.signals_as_interrupts():\n"
-        f"    worktree.Worktree(folder, folder).call('-c', {child!r})\n"
-        "except KeyboardInterrupt:\n  raise SystemExit(75)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code])
-    wait_for(tmp_path / "up")
-    process.send_signal(signal.SIGTERM)
-    return process
+def interrupted(folder: Path, child: str, *when: str) -> None:
+    """Call a stage, and be sent SIGTERM when it has made the first of these files, and the next."""
 
+    def send() -> None:
+        for name in when:
+            end = time.monotonic() + 60
+            while not (folder / name).exists():
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    (folder / "params.yaml").write_text(PARAMS)
+    sender = threading.Thread(target=send)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # one too late ends no tests
+    try:
+        sender.start()
+        with pytest.raises(KeyboardInterrupt), signals_as_interrupts():
+            Worktree(folder, folder).call("-c", child)
+    finally:
+        sender.join()
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_interruption_reaches_the_stage_and_is_waited_for(tmp_path: Path) -> None:
@@ -347,13 +348,16 @@ def test_an_interruption_reaches_the_stage_and_is_waited_for(tmp_path: Path) -> 
         "import time, pathlib\ntry:\n  pathlib.Path('up').touch()\n  time.sleep(60)\n"
         "except KeyboardInterrupt:\n  time.sleep(0.2)\n  pathlib.Path('saved').touch()"
     )
-    assert interrupted(tmp_path, child).wait(60) == 75
+    interrupted(tmp_path, child, "up")
     assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_stage_that_does_not_end_is_killed(
-    tmp_path: Path, again: bool, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    again: bool,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When patience is at an end, or at another interruption."""
     child = (
@@ -362,12 +366,11 @@ def test_a_stage_that_does_not_end_is_killed(
         "pathlib.Path('pid').write_text(str(os.getpid()))\npathlib.Path('up').touch()\n"
         "while True: time.sleep(1)"
     )
-    patience = "worktree.Worktree._patience = lambda _: 0.5"
-    process = interrupted(tmp_path, child, "signals.CLEANUP_SECONDS = 0" if again else patience)
     if again:
-        wait_for(tmp_path / "asked")
-        process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75
+        monkeypatch.setattr(signals, "CLEANUP_SECONDS", 0)
+    else:
+        monkeypatch.setattr(Worktree, "_patience", lambda tree: 0.5)
+    interrupted(tmp_path, child, "up", *["asked"] * again)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     said = capfd.readouterr().err
