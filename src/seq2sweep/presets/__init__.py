@@ -8,6 +8,7 @@ table3.yaml.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ def names() -> list[str]:
     return [*_file_names(), *_rows()]
 
 
+@functools.cache
 def load(name: str) -> Preset:
     """Read a preset; an unknown name is a UserError with the nearest known one."""
     name = SHORT.get(name, name)
@@ -183,6 +185,7 @@ def _read(name: str) -> dict[str, Any]:
     return content
 
 
+@functools.cache
 def _config(name: str) -> configuration.Config:
     content = _read(name)
     where = f"preset {name}"
