@@ -12,7 +12,7 @@ NAMES = ["[Peters]", "[Weiß]", "Müller & Sohn", "Meier", "[sic]"]
 MARKS = "„“"
 
 
-def references(count: int = 300, seed: int = 1) -> list[str]:
+def references(count: int, seed: int = 1) -> list[str]:
     """Lines of 6 to 66 words, with quotes, hyphens and brackets, which Moses escapes."""
     draw = random.Random(seed)
     return [_sentence(draw, draw.choice((1, 1, 2, 2, 3, 6))) for _ in range(count)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,11 @@ from seq2sweep.storage.atomic import sha256
 from ...conftest import Corpus
 from .made_up_output import references, translations
 
-REFERENCES = references(120)
-SOURCES = [f"this is sentence {n}" for n in range(120)]
+COUNT = 60
+REFERENCES = references(COUNT)
+SOURCES = [f"this is sentence {n}" for n in range(COUNT)]
+SEEN = [*range(0, COUNT, 6)]
+"""Sentences that were trained on, where some were."""
 GOOD = translations(REFERENCES)
 STEPS = (10, 20, 30, 40, 50)
 PAPERS = papers_config("base", "de")["evaluate"]
@@ -52,12 +56,29 @@ def said(config: EvaluateConfig, averaged: int) -> list[str]:
     return lines if averaged == 5 else translations(lines, 9, 0.05)
 
 
-@pytest.fixture
-def project(
-    tmp_path: Path, tiny_corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Corpus, tiny_config: Config
 ) -> Path:
-    """A trained project, without an evaluation, in the working folder."""
-    monkeypatch.chdir(tmp_path)
+    """A trained project, without an evaluation."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train(tiny_corpus, tiny_config)
+    return folder
+
+
+@pytest.fixture
+def project(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, in the working folder."""
+    folder = tmp_path / "project"
+    shutil.copytree(trained, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def train(tiny_corpus: Corpus, tiny_config: Config) -> None:
+    """Make a trained project of the working folder."""
     for folder in ("data/clean", "metrics", "reports", f"models/train/{CHECKPOINTS}"):
         Path(folder).mkdir(parents=True)
     Path("data/vocabulary").symlink_to(tiny_corpus.vocabulary)
@@ -78,7 +99,6 @@ def project(
     }
     Path("models/train", RECEIPT).write_text(json.dumps(receipt))
     trained_on(["something else"], ["etwas anderes"])
-    return tmp_path
 
 
 def trained_on(source: Sequence[str], target: Sequence[str]) -> None:
@@ -235,28 +255,26 @@ def test_fewer_checkpoints_than_the_paper_averages_are_said(
 def test_sentences_that_were_trained_on_are_left_out(
     project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]], side: str
 ) -> None:
-    seen = [*range(0, 120, 6)]
     lines = SOURCES if side == "source" else REFERENCES
-    texts = {"source": ["x"] * 21, "target": ["y"] * 21}
-    trained_on(**texts | {side: ["x", *(lines[i] for i in seen)]})
-    bad = [REFERENCES[i] if i in seen else line for i, line in enumerate(GOOD)]
+    texts = {"source": ["x"] * (len(SEEN) + 1), "target": ["y"] * (len(SEEN) + 1)}
+    trained_on(**texts | {side: ["x", *(lines[i] for i in SEEN)]})
+    bad = [REFERENCES[i] if i in SEEN else line for i, line in enumerate(GOOD)]
     evaluated(tiny_config, bad)
     (step,) = explain(run())["steps"]
-    kept = [i for i in range(120) if i not in seen]
+    kept = [i for i in range(COUNT) if i not in SEEN]
     best = bleu.corpus_bleu([GOOD[i] for i in kept], [REFERENCES[i] for i in kept])
     assert step["cause"] == "contamination"
     assert step["share"] == pytest.approx(best - scored(bad), abs=1e-3)
-    assert step["evidence"].startswith("20 of 120 sentences")
+    assert step["evidence"].startswith(f"{len(SEEN)} of {COUNT} sentences")
 
 
 def test_lines_that_are_left_out_do_not_move_those_of_other_causes(
     project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
 ) -> None:
-    seen = [*range(0, 120, 6)]
-    trained_on([SOURCES[i] for i in seen], ["y"] * 20)
-    evaluated(tiny_config, [*GOOD[:60], "Ja.", *GOOD[60:-1]])
+    trained_on([SOURCES[i] for i in SEEN], ["y"] * len(SEEN))
+    evaluated(tiny_config, [*GOOD[:30], "Ja.", *GOOD[30:-1]])
     found = explain(run())
-    kept, left = [i for i in range(120) if i not in seen], [*GOOD[:-1], ""]
+    kept, left = [i for i in range(COUNT) if i not in SEEN], [*GOOD[:-1], ""]
     assert {step["cause"] for step in found["steps"]} == {"line shift", "contamination"}
     best = bleu.corpus_bleu([left[i] for i in kept], [REFERENCES[i] for i in kept])
     assert found["steps"][-1]["bleu"] == pytest.approx(best, abs=1e-3)
@@ -359,7 +377,7 @@ def test_the_real_search_takes_the_settings(
         translator = Translator(Path("models/train"), tiny_corpus.vocabulary, config)
         expected = [best[0].text for best in translator.translate(SOURCES)]
         assert [*again.texts(names).hypotheses] == expected
-    assert done == [600, 600]
+    assert done == [5 * COUNT] * 2
 
 
 def test_a_wide_run_is_compared_with_the_papers_big_model(
