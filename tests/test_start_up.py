@@ -20,6 +20,7 @@ NEEDS = {
     "pipeline.student": [],
     "seq2sweep.stages.summary": [],
     "pipeline.report": ["matplotlib", "scipy"],
+    "seq2sweep.compare.runs": ["scipy"],
     "seq2sweep.train.loop": ["torch"],
 }
 

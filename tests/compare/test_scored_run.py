@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +169,3 @@ def test_a_receipt_of_another_shape_is_refused(folders: Path, receipt: Any, prob
     write("second", receipt)
     with pytest.raises(UserError, match=r"second/receipt\.json" + problem):
         of_folders()
-
-
-def test_runs_are_compared_without_torch() -> None:
-    code = "import sys, seq2sweep.compare.runs; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

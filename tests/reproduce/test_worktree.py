@@ -124,60 +124,49 @@ def test_it_is_resumed_for_the_same_and_refused_for_another(
         make(project, record)
 
 
-@pytest.mark.parametrize("path", [".dvc/config", "docs/page.md", "params.yaml", "src2/x.py"])
-def test_a_patch_of_what_is_no_code_is_refused(
-    project: Path, record: StoredRecord, asked: Any, path: str
-) -> None:
-    (record.folder / "changes.patch").write_text(
-        f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
-        "@@ -0,0 +1 @@\n+x\n"
-    )
-    with pytest.raises(UserError, match=f"changes {path}, which is no code"):
-        make(project, record)
-    assert not (project.parent / "again").exists()
+NEW_FILE = (
+    "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+x\n"
+)
+MOVED_FILE = (
+    "diff --git a/docs/page.md b/src/page.py\nsimilarity index 100%\n"
+    "{0} docs/page.md\n{1} src/page.py\n"
+)
+"""Of the two files git names the new one, which is code."""
+OTHER_TEXT = (
+    "diff --git a/src/code.py b/src/code.py\n--- a/src/code.py\n+++ b/src/code.py\n"
+    "@@ -1 +1 @@\n-two = 1\n+two = 2\n"
+)
 
 
 @pytest.mark.parametrize(
-    "words", [("rename from", "to"), ("copy from", "to"), ("rename old", "new")]
+    ("patch", "said"),
+    [
+        *(
+            (NEW_FILE.format(path), f" changes {path}, which is no code")
+            for path in (".dvc/config", "docs/page.md", "params.yaml", "src2/x.py")
+        ),
+        (NEW_FILE.format("src/../outside.py"), ""),
+        (NEW_FILE.format("src/.git/hooks/post-checkout"), ""),
+        *(
+            (MOVED_FILE.format(*words), " cannot be applied: it renames or copies files")
+            for words in (
+                ("rename from", "rename to"),
+                ("copy from", "copy to"),
+                ("rename old", "rename new"),
+            )
+        ),
+        ("no patch at all\n", " cannot be applied: error"),
+        (OTHER_TEXT, " cannot be applied: error"),
+    ],
 )
-def test_a_patch_that_moves_a_file_is_refused(
-    project: Path, record: StoredRecord, asked: Any, words: tuple[str, str]
+def test_a_patch_that_does_not_change_code_alone_leaves_no_worktree(
+    project: Path, record: StoredRecord, asked: Any, patch: str, said: str
 ) -> None:
-    """Of the two files git names the new one, which is code."""
-    old, new = words
-    (record.folder / "changes.patch").write_text(
-        f"diff --git a/docs/page.md b/src/page.py\nsimilarity index 100%\n"
-        f"{old} docs/page.md\n{old.split()[0]} {new} src/page.py\n"
-    )
-    with pytest.raises(UserError, match=r"cannot be applied: it renames or copies files"):
-        make(project, record)
-    assert not (project.parent / "again").exists()
-
-
-@pytest.mark.parametrize("path", ["../outside.py", ".git/hooks/post-checkout"])
-def test_a_patch_that_leaves_the_worktree_is_refused(
-    project: Path, record: StoredRecord, asked: Any, path: str
-) -> None:
-    (record.folder / "changes.patch").write_text(
-        f"diff --git a/src/{path} b/src/{path}\nnew file mode 100644\n--- /dev/null\n"
-        f"+++ b/src/{path}\n@@ -0,0 +1 @@\n+x\n"
-    )
-    with pytest.raises(UserError, match=r"changes\.patch of the run"):
+    (record.folder / "changes.patch").write_text(patch)
+    with pytest.raises(UserError, match=rf"changes\.patch of the run{said}"):
         make(project, record)
     assert sorted(p.name for p in project.parent.iterdir()) == ["project", "record"]
-
-
-def test_what_cannot_be_applied_leaves_no_worktree(
-    project: Path, record: StoredRecord, asked: Any
-) -> None:
-    other = "diff --git a/src/code.py b/src/code.py\n--- a/src/code.py\n+++ b/src/code.py\n"
-    other += "@@ -1 +1 @@\n-two = 1\n+two = 2\n"
-    for patch in ("no patch at all\n", other):
-        (record.folder / "changes.patch").write_text(patch)
-        with pytest.raises(UserError, match=r"changes\.patch of the run cannot be applied: error"):
-            make(project, record)
-        assert not (project.parent / "again").exists()
-        assert len(git(project, "worktree", "list").splitlines()) == 1
+    assert len(git(project, "worktree", "list").splitlines()) == 1
 
 
 def test_one_whose_maker_was_killed_is_made_anew(
