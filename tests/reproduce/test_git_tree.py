@@ -69,6 +69,18 @@ def test_a_worktree_with_the_changes_is_the_tree(
     assert not (made / "docs/new.md").exists()
 
 
+def test_a_change_in_the_second_of_the_commit_is_seen(project: Path) -> None:
+    """Of as many bytes: git looks into a file that is not older than its index."""
+    code, then = project / "src/code.py", (1_700_000_000, 1_700_000_000)
+    git(project, "config", "core.trustctime", "false")  # a test cannot set that time
+    os.utime(code, then)
+    git(project, "update-index", "--refresh")
+    os.utime(project / ".git/index", then)
+    code.write_text("one = 2\n")
+    os.utime(code, then)
+    assert b"+one = 2" in git_tree.changes(project)
+
+
 def test_a_project_below_its_repository_is_found_in_the_worktree(
     project: Path, tmp_path: Path
 ) -> None:

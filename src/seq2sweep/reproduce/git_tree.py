@@ -39,7 +39,8 @@ def changes(project: Path) -> bytes:
         index = Path(name) / "index"
         usual = project / os.fsdecode(git(project, "rev-parse", "--git-path", "index")).strip()
         if usual.exists():
-            shutil.copyfile(usual, index)
+            # With its time: git takes a file that is older, and as long as before, for unchanged.
+            shutil.copy2(usual, index)
         for path in filter(None, os.fsdecode(new).split("\0")):
             git(project, "add", "--intent-to-add", "--", path, index=index)
         return git(project, *DIFF, *CODE, index=index)
