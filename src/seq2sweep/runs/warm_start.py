@@ -94,14 +94,13 @@ def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
     storage = folder.parent
     storage.mkdir(parents=True, exist_ok=True)
     with only_user(storage, "begin.lock", BEGIN_SECONDS):
-        if folder.exists():
-            # Without run.json if somebody has brought it from another storage.
-            write_json(folder / RUN_NAME, asdict(origin))
-            return _more_steps(folder, origin, kept)
-        with whole_folder(folder) as beside:
-            line = _first_steps(_existing_runs(storage), origin, kept, beside)
-            write_json(beside / RUN_NAME, asdict(origin))
-        return line
+        others = [run for run in _existing_runs(storage) if run.folder.name != folder.name]
+        begun = folder.exists()
+        if line := _more_steps(_ExistingRun(folder, origin), others, kept):
+            return line
+        # Also of one that is there: somebody may have brought it from another storage without.
+        write_json(folder / RUN_NAME, asdict(origin))
+        return None if begun else _differs_from(others, origin)
 
 
 @dataclass(frozen=True)
@@ -220,10 +219,12 @@ class _NothingMoreError(Exception):
     """A folder stays as it is: what another run seemed to have more is damaged."""
 
 
-def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
-    """Make a run's folder again where another run has more of its steps: this one may have been
-    begun, left for other values, and be wanted again; a line of it."""
-    own, identity = _ExistingRun(folder, origin), origin.identity
+def _more_steps(own: _ExistingRun, others: list[_ExistingRun], kept: Collection[int]) -> str | None:
+    """Make a run's folder, or make it again, where another run has more of its steps; a line of it.
+
+    One that is there may have been begun, left for other values, and be wanted again.
+    """
+    folder, identity = own.folder, own.origin.identity
     # Checkpoints in an object store are not here; its journal is.
     told = (entry["step"] for entry in own.entries() if entry["kind"] == CheckpointDue.kind)
     reached = max(own.reached(), *told, 0)
@@ -231,22 +232,23 @@ def _more_steps(folder: Path, origin: Origin, kept: Collection[int]) -> str | No
     precision = _precision(reversed(own.checkpoints()))
     longer = [
         run
-        for run in _existing_runs(folder.parent)
-        if run.folder.name != folder.name
-        and run.reusable(identity, kept) > reached
-        and precision in (None, _precision(run.shared(identity, kept)))
+        for run in others
+        if run.reusable(identity, kept) > reached
+        and (precision is None or precision == _precision(run.shared(identity, kept)))
     ]
-    if not longer:
-        return None
-    with only_user(folder), only_writer(folder):
-        for run in _most_first(longer, identity, kept):
+    with contextlib.ExitStack() as ours:
+        if longer and folder.exists():
+            ours.enter_context(only_user(folder))
+            ours.enter_context(only_writer(folder))
+        for run in sorted(longer, key=lambda run: run.reusable(identity, kept), reverse=True):
             with contextlib.suppress(_NothingMoreError), whole_folder(folder) as beside:
                 step = _take_over(run, identity, kept, beside)
                 if step <= reached:
                     raise _NothingMoreError
                 _keep_number(own, beside)
-                write_json(beside / RUN_NAME, asdict(origin))
-                return _resumes(step, run, origin)
+                write_json(beside / RUN_NAME, asdict(own.origin))
+                differences = run.origin.differences(own.origin)
+                return f"resumes after step {step} of {run.folder}: {differences}"
     return None
 
 
@@ -263,27 +265,10 @@ def _keep_number(own: _ExistingRun, folder: Path) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def _most_first(
-    runs: list[_ExistingRun], identity: Identity, kept: Collection[int]
-) -> list[_ExistingRun]:
-    return sorted(runs, key=lambda run: run.reusable(identity, kept), reverse=True)
-
-
-def _resumes(step: int, run: _ExistingRun, origin: Origin) -> str:
-    """A line for the user."""
-    return f"resumes after step {step} of {run.folder}: {run.origin.differences(origin)}"
-
-
-def _first_steps(
-    runs: list[_ExistingRun], origin: Origin, kept: Collection[int], folder: Path
-) -> str | None:
-    """Fill a new run's folder with what the other run that has most of it has; a line for the
-    user."""
-    for run in _most_first(runs, origin.identity, kept):
-        if step := _take_over(run, origin.identity, kept, folder):
-            return _resumes(step, run, origin)
+def _differs_from(others: list[_ExistingRun], origin: Origin) -> str | None:
+    """A line of the run beside which a new one begins at its first step."""
     # The newest that is not finished: somebody may take this one for its end.
-    trained = sorted(filter(_ExistingRun.reached, runs), key=_ExistingRun.is_finished)
+    trained = sorted(filter(_ExistingRun.reached, others), key=_ExistingRun.is_finished)
     if not trained:
         return None
     other = trained[0]
