@@ -392,6 +392,54 @@ def test_whoever_removes_a_jobs_results_has_all_but_the_data_made_again(
     assert found[2] == kept
 
 
+@pytest.mark.parametrize("from_home", [True, False])
+@pytest.mark.parametrize(
+    ("status", "cause", "again"),
+    [
+        ("failed", "a worker died", True),
+        ("stopped early", "no score: away", True),
+        ("finished", None, False),
+        ("refused", "too large", False),  # by its values: it would be again
+    ],
+)
+def test_who_submits_a_job_that_failed_has_lost_trials_of_its_sweep_tried_again(
+    stub: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    status: str,
+    cause: str | None,
+    again: bool,
+    from_home: bool,
+) -> None:
+    """What ran after the sweep failed; DVC would take the sweep for done. from_home: it was."""
+    make_data(stub, "aaaa")
+    report = {"trials": [{"status": status, "cause": cause}]}
+    monkeypatch.chdir(stub.folder)
+    Path("reports").mkdir()
+    Path("reports/sweep.json").write_text(json.dumps(report))
+    stages = {name: {"cmd": "c"} for name in ("train", "sweep")}
+    Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+    with Path("dvc.yaml").open("a") as described:
+        described.write("  sweep: {cmd: c, outs: [reports/sweep.json]}\n")
+        described.write("  report: {cmd: c, deps: [reports/sweep.json], outs: [reports/a]}\n")
+    found: list[str] = []
+
+    def run(*_: object) -> tuple[int, str]:
+        found.extend(yaml.safe_load(Path("dvc.lock").read_text())["stages"])
+        return 1, "it failed"
+
+    monkeypatch.setattr(entrypoint, "_run", run)
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, json.dumps({"metadata": {}}))
+    storage = storage_at(str(stub.storage))
+    storage.write(results.of_job("a-1", results.ORDER), b"{}")
+    results.put(
+        Path(), ["reports/sweep.json"], storage, results.of_input("a", "reports/sweep.json")
+    )
+    inputs = {"reports/sweep.json": "a"} if from_home else {}
+    stage = "report" if from_home else dvc_stages.ALL
+    entrypoint._work(entrypoint.Description("a-1", stage, "c", str(stub.storage), inputs))
+    assert found == (["train"] if again and not from_home else ["sweep", "train"])
+
+
 def with_texts(stub: Project) -> None:
     """Data of texts that git ignores, and a stage that reads one of them as it is."""
     (stub.folder / "texts").mkdir()

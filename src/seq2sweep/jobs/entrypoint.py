@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from seq2sweep import project_files
 from seq2sweep.errors import (
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
@@ -22,6 +23,7 @@ from seq2sweep.errors import (
     UserError,
 )
 from seq2sweep.jobs import dvc_stages, results
+from seq2sweep.paths import read_json
 
 DESCRIPTION = ".seq2sweep-job.json"
 """In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
@@ -108,6 +110,9 @@ def _work(description: Description) -> tuple[str, int]:
         )
     values = json.loads(os.environ[JOB_CONFIG])["metadata"].get(VALUES)
     environment = os.environ | (results.take_values(storage, values) if values else {})
+    if _has_lost_trials(project, description):
+        # In what Ray has kept of this copy DVC would take the sweep for done.
+        (project / "dvc.lock").write_bytes(dvc_stages.lock_of_inputs(project, "sweep"))
     for path, total in description.inputs.items():
         results.get_input(storage, total, path, project)
     # The copy has no git.
@@ -130,6 +135,17 @@ def _work(description: Description) -> tuple[str, int]:
     made = description.stage if description.inputs else dvc_stages.ALL
     (project / "dvc.lock").write_bytes(dvc_stages.lock_of_inputs(project, made))
     return f"results are in {storage.address}/{where}", 0
+
+
+def _has_lost_trials(project: Path, description: Description) -> bool:
+    """Whether trials of the sweep have failed, or have no score, that an attempt before ran here:
+    who submits the job again has them tried again."""
+    path = project / project_files.SWEEP
+    if str(project_files.SWEEP) in description.inputs or not path.exists():
+        return False
+    return any(
+        trial["cause"] and trial["status"] != "refused" for trial in read_json(path)["trials"]
+    )
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
