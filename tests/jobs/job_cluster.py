@@ -155,13 +155,18 @@ class Project:
         }.items():
             (self.folder / name).parent.mkdir(exist_ok=True)
             (self.folder / name).write_text(text)
-        subprocess.run(["git", "init", "-q", str(self.folder)], check=True)
+        subprocess.run(["git", "init", "-q", "--template=", str(self.folder)], check=True)
         self.changes: dict[str, object] = {}
-        # No stub reads the sweep's seed: it makes this project's job another one than all others.
-        self.set({"cluster.storage": str(self.storage), "cluster.job_server": head.address})
-        # Out of the job's copy of the project; no stub records anything.
-        self.set({"tracking.uri": f"sqlite:///{folder / 'mlflow.db'}"})
-        self.set({"sweep.seed": int(uuid.uuid4().hex[:7], 16)})
+        self.set(
+            {
+                "cluster.storage": str(self.storage),
+                "cluster.job_server": head.address,
+                # Out of the job's copy of the project; no stub records anything.
+                "tracking.uri": f"sqlite:///{folder / 'mlflow.db'}",
+                # No stub reads it: it makes this project's job another one than all others.
+                "sweep.seed": int(uuid.uuid4().hex[:7], 16),
+            }
+        )
 
     def set(self, changes: dict[str, object]) -> None:
         """Change params.yaml."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -21,12 +22,11 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True)
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository with a tracked, an untracked and an ignored file."""
-    folder = tmp_path / "repository"
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "repository"
     (folder / "src").mkdir(parents=True)
-    git(folder.parent, "init", "-q", str(folder))
+    git(folder.parent, "init", "-q", "--template=", str(folder))
     (folder / ".gitignore").write_text("/data/\n*.log\n")
     (folder / "src" / "tracked.py").write_text("a = 1\n")
     git(folder, "add", "-A")
@@ -36,6 +36,12 @@ def repository(tmp_path: Path) -> Path:
     (folder / "data" / "big").write_bytes(b"x" * 1000)
     (folder / "a.log").write_text("c\n")
     return folder
+
+
+@pytest.fixture
+def repository(made_once: Path, tmp_path: Path) -> Path:
+    """A repository with a tracked, an untracked and an ignored file."""
+    return Path(shutil.copytree(made_once, tmp_path / "repository"))
 
 
 def test_git_says_what_is_uploaded(repository: Path) -> None:

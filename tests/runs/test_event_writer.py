@@ -180,7 +180,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("waits", ["at the next", "at the end", "as it leaves"])
 def test_waiting_for_a_slow_upload_is_no_hang(
-    tmp_path: Path, patience: list[float], waits: str
+    tmp_path: Path, patience: list[float], waits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An update that hangs is noticed as ever, also while a checkpoint is uploaded."""
     longer, seen = threading.Event(), list[str | float]()
@@ -206,6 +206,7 @@ def test_waiting_for_a_slow_upload_is_no_hang(
             # No longer than ever: who stands still here is noticed, too.
             seen.append(f"waits, fed {len(patience)} times for {patience[-1]}")
             if len(patience) == 4:
+                monkeypatch.setattr(event_writer, "PULSE_SECONDS", 30.0)  # that it is kept in time
                 longer.set()
 
         if waits == "at the next":

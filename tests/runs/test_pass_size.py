@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def auto(tiny_config: Config) -> Config:
     """Updates of 600 tokens, of unlike dropout in each pass."""
-    changes = {"train.tokens_per_pass": "auto", "train.tokens_per_update": 600, "train.steps": 8}
+    changes = {"train.tokens_per_pass": "auto", "train.tokens_per_update": 600, "train.steps": 4}
     return configuration.with_changes(tiny_config, changes | {"model.dropout": 0.2})
 
 
