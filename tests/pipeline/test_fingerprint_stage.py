@@ -58,7 +58,7 @@ def test_a_comment_counts_in_a_text_and_not_in_code(
         held_out = {"data.files.valid_pairs": 10, "data.files.test_pairs": 10}
         changes |= {"data.files.train": ["train.en", "train.py"]} | held_out
     config = configuration.with_changes(presets.load("phrasebook").config, changes)
-    monkeypatch.setattr(dvc_stages, "stage_names", lambda project: [])
+    monkeypatch.setattr(dvc_stages, "described", lambda project: {})
     (tmp_path / "mine").mkdir()
 
     def meaning(text: str) -> str:

@@ -61,11 +61,6 @@ def described(project: Path) -> dict[str, dict[str, Any]]:
         raise UserError("dvc.yaml has no `stages` that can be read") from None
 
 
-def stage_names(project: Path) -> list[str]:
-    """The stages of dvc.yaml."""
-    return list(described(project))
-
-
 def roots(project: Path) -> tuple[Path, Path]:
     """The folders that the modules of the library, and of the stages, lie in."""
     return Path(seq2sweep.__file__).parents[1], project
@@ -115,7 +110,7 @@ def meaning(project: Path, config: configuration.Config) -> dict[str, str]:
     here = (project / config.data.folder).exists()
     recorded = {} if here else params(project, "download", CODE_FILE)
     found = {FOLDER: recorded.get(FOLDER) or meaning_of_folder(project, config)}
-    for name in stage_names(project):
+    for name in described(project):
         if name != FINGERPRINT:
             found[name] = code_fingerprint.of_parts(code(project, name))
     return found
@@ -232,7 +227,7 @@ def _folder_now(project: Path, told: Iterable[Any]) -> str | None:
 
 def _with_those_before(project: Path, wanted: Iterable[str]) -> list[str]:
     """These stages and all that they depend on, or all; FINGERPRINT left out."""
-    every = stage_names(project)
+    every = list(described(project))
     waiting, found = list(wanted) or every.copy(), {FINGERPRINT}
     while waiting:
         name = waiting.pop()

@@ -114,7 +114,7 @@ def _folder(folder: Path, project: Path) -> str:
     whole, here = folder.resolve(), project.resolve()
     made = [here]
     if (project / "dvc.yaml").exists():
-        names = dvc_stages.stage_names(project)
+        names = dvc_stages.described(project)
         made += [here / out for name in names for out in dvc_stages.outputs(project, name)]
     for path in made:
         if path.is_relative_to(whole):

@@ -40,7 +40,7 @@ def stages(project: Path) -> list[Stage] | None:
     path = project / PARAMS
     now = configuration.to_dict(configuration.load(path)) if path.exists() else {}
     found: dict[str, Stage] = {}
-    for name in dvc.stage_names(project):
+    for name in dvc.described(project):
         if name == dvc.FINGERPRINT:  # what it will say of the others is told with them
             continue
         # A stage may name both a section and a key of it.
