@@ -1124,7 +1124,7 @@ def test_a_server_that_takes_no_job_is_given_up(
     said: str,
     refused: bool,
 ) -> None:
-    monkeypatch.setattr(job_client, "START_SECONDS", 2.5)
+    monkeypatch.setattr(job_client, "START_SECONDS", 1.5)
     monkeypatch.setattr(console, "SILENT_SECONDS", 0.2)
     with (
         console.never_silent("submitting train-1"),
