@@ -38,7 +38,7 @@ TIMES = ("time", "tokens_per_second", "seconds_left", "rss_bytes",
          "device_hours", "flops_per_second")  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(tiny_config: Config) -> Config:
     """Log lines, validations and checkpoints at steps of their own; an epoch ends in between."""
     return configuration.with_changes(
@@ -113,27 +113,38 @@ def end(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(path / "model.safetensors") | load_file(path / "optimizer.safetensors")
 
 
-@pytest.fixture
-def undisturbed(config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Path:
-    go_on(config, tiny_corpus.encoded, tmp_path / "undisturbed")
-    return tmp_path / "undisturbed"
+def same(folder: Path, whole: Path) -> None:
+    """A run tells and ends as the other one does, to the last bit."""
+    assert told(folder) == told(whole), folder
+    found, expected = end(folder), end(whole)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], expected[key]) for key in expected), folder
 
 
-def test_stopped_after_any_update(
-    config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path
+@pytest.fixture(scope="module")
+def undisturbed(
+    config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    go_on(config, tiny_corpus.encoded, folder)
+    torch.set_num_threads(threads)
+    return folder
+
+
+def test_stopped_once(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, undisturbed: Path, thorough: bool
 ) -> None:
-    expected = end(undisturbed)
+    """Amid updates, where a line is logged, and where a checkpoint and a validation are due."""
     assert {entry.get("epoch") for entry in told(undisturbed)} >= {0.0, 1.0}
-    for step in range(1, STEPS):
+    for step in range(1, STEPS) if thorough else (3, 5, 12):
         folder = tmp_path / str(step)
         go_on(config, tiny_corpus.encoded, folder, after(step))
         assert (folder / interrupted_name(step)).exists()
         assert not (folder / checkpoint_name(STEPS)).exists()
         go_on(config, tiny_corpus.encoded, folder)
-        found = end(folder)
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[key], expected[key]) for key in expected), step
-        assert told(folder) == told(undisturbed), step
+        same(folder, undisturbed)
 
 
 def test_stopped_after_every_update(
@@ -141,9 +152,7 @@ def test_stopped_after_every_update(
 ) -> None:
     for _ in range(STEPS):
         go_on(config, tiny_corpus.encoded, tmp_path / "often", after(1))
-    assert told(tmp_path / "often") == told(undisturbed)
-    found, expected = end(tmp_path / "often"), end(undisturbed)
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    same(tmp_path / "often", undisturbed)
 
 
 def test_from_checkpoint_to_checkpoint(
@@ -155,9 +164,7 @@ def test_from_checkpoint_to_checkpoint(
         assert resume_point(folder) == folder / checkpoint_name(step)
         assert told(folder) == [entry for entry in told(undisturbed) if entry["step"] <= step]
     go_on(config, tiny_corpus.encoded, folder, until=STEPS)
-    assert told(folder) == told(undisturbed)
-    found, expected = end(folder), end(undisturbed)
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    same(folder, undisturbed)
 
 
 def _work_alone(folder: Path, config: Config, encoded: Path, begun: Any) -> None:
@@ -190,9 +197,7 @@ def test_killed_at_random_moments(
                 kills += 1
             worker.join()
         go_on(config, tiny_corpus.encoded, folder)  # what a kill at the very end left undone
-        assert told(folder) == told(undisturbed)
-        found, expected = end(folder), end(undisturbed)
-        assert all(torch.equal(found[key], expected[key]) for key in expected)
+        same(folder, undisturbed)
         if kills >= (30 if thorough else 15) and run >= 1:
             break
 
@@ -225,9 +230,7 @@ def test_killed_while_a_checkpoint_is_written(
     assert any(path.name.startswith(".step-00000008") for path in folder.iterdir())
     assert resume_point(folder) == folder / checkpoint_name(4)
     go_on(config, tiny_corpus.encoded, folder)
-    assert told(folder) == told(undisturbed)
-    found, expected = end(folder), end(undisturbed)
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    same(folder, undisturbed)
     assert not any(path.name.startswith(".") for path in folder.iterdir())
 
 
@@ -323,9 +326,7 @@ def test_two_workers_stop_at_the_same_update_and_go_on_bitwise(
     work_together(2, tmp_path / "parts", config, tiny_corpus.encoded, updates=6)
     assert (tmp_path / "parts" / interrupted_name(7)).exists()  # the answer comes one late
     work_together(2, tmp_path / "parts", config, tiny_corpus.encoded)
-    assert told(tmp_path / "parts") == told(tmp_path / "whole")
-    found, expected = end(tmp_path / "parts"), end(tmp_path / "whole")
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    same(tmp_path / "parts", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("fsdp", [False, True])
