@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -146,12 +147,14 @@ def modules() -> list[tuple[str, Path]]:
 
 
 MODULES = modules()
+TEXTS = {module: path.read_text(encoding="utf-8") for module, path in MODULES}
 
 
-@pytest.mark.parametrize(("module", "path"), MODULES, ids=[module for module, _ in MODULES])
-def test_imports_keep_to_the_layers(module: str, path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert violations(text, module, path.name == "__init__.py") == []
+def test_imports_keep_to_the_layers() -> None:
+    found = []
+    for module, path in MODULES:
+        found += violations(TEXTS[module], module, path.name == "__init__.py")
+    assert found == []
 
 
 def test_modules_were_found() -> None:
@@ -248,10 +251,11 @@ def private_names_of_ray(text: str) -> set[str]:
     return {name for name in found if re.match(r"ray\.(.+\.)?(_(?!_)|core\.generated\b)", name)}
 
 
-@pytest.mark.parametrize(("module", "path"), MODULES, ids=[module for module, _ in MODULES])
-def test_private_names_of_ray_have_one_home(module: str, path: Path) -> None:
-    found = private_names_of_ray(path.read_text(encoding="utf-8"))
-    assert bool(found) == (module == RAY_INTERNALS), found
+def test_private_names_of_ray_have_one_home() -> None:
+    found = {
+        module: names for module, text in TEXTS.items() if (names := private_names_of_ray(text))
+    }
+    assert list(found) == [RAY_INTERNALS], found
 
 
 @pytest.mark.parametrize(
@@ -294,12 +298,7 @@ def test_no_stage_is_named_after_a_standard_module() -> None:
 
 
 def test_dvc_runs_stages_that_exist() -> None:
-    path = ROOT / "dvc.yaml"
-    if not path.exists():
-        pytest.skip("dvc.yaml is not written yet")
-    stages = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
-    assert stages
-    for name, stage in stages.items():
+    for name, stage in _stages().items():
         command = re.fullmatch(
             r'env PATH="\$DVC_ROOT/\.venv/bin:\$PATH" python -m pipeline\.(\w+)', stage["cmd"]
         )
@@ -322,7 +321,7 @@ def test_no_parameter_is_hidden_from_the_run_cache() -> None:
             assert key in params or not set(sections) & set(params), f"{name}: name {key} in full"
 
 
-def _stages() -> dict[str, dict[str, list[str]]]:
+def _stages() -> dict[str, dict[str, Any]]:
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     return dict(stages)
 
@@ -349,27 +348,24 @@ LONGEST_FUNCTION = 60
 MOST_MODULES = 15
 OWN = [(module, path) for module, path in MODULES if not module.startswith("phrasebook")]
 """phrasebook is a text as much as it is code: tables of words and of sentences."""
-IDS = [module for module, _ in OWN]
 
 
-@pytest.mark.parametrize(("module", "path"), OWN, ids=IDS)
-def test_files_and_functions_are_short(module: str, path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST_FILE
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = ast.get_docstring(node, clean=False) or ""
-            lines = (node.end_lineno or 0) - node.lineno + 1 - len(docstring.splitlines())
-            assert lines <= LONGEST_FUNCTION, f"{module}.{node.name} has {lines} lines"
-
-
-@pytest.mark.parametrize(("module", "path"), OWN, ids=IDS)
-def test_names_of_exceptions_end_in_error(module: str, path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef):
-            bases = {getattr(base, "id", getattr(base, "attr", "")) for base in node.bases}
-            is_exception = any(base == "Exception" or base.endswith("Error") for base in bases)
-            assert not is_exception or node.name.endswith("Error"), f"{module}.{node.name}"
+def test_files_and_functions_are_short_and_exceptions_are_named_errors() -> None:
+    found = []
+    for module, _ in OWN:
+        if (lines := len(TEXTS[module].splitlines())) > LONGEST_FILE:
+            found.append(f"{module} has {lines} lines")
+        for node in ast.walk(ast.parse(TEXTS[module])):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node, clean=False) or ""
+                lines = (node.end_lineno or 0) - node.lineno + 1 - len(docstring.splitlines())
+                if lines > LONGEST_FUNCTION:
+                    found.append(f"{module}.{node.name} has {lines} lines")
+            elif isinstance(node, ast.ClassDef) and not node.name.endswith("Error"):
+                bases = {getattr(base, "id", getattr(base, "attr", "")) for base in node.bases}
+                if any(base == "Exception" or base.endswith("Error") for base in bases):
+                    found.append(f"{module}.{node.name} does not end in Error")
+    assert found == []
 
 
 def test_folders_hold_few_modules() -> None:
