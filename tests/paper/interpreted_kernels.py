@@ -66,17 +66,15 @@ def formula(given: list[Tensor], lengths: list[list[int]], causal: bool, scale: 
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("roomy", [False, True])
 @pytest.mark.parametrize("form", ["self", "causal", "cross"])
 @pytest.mark.parametrize(
-    ("d_k", "d_v", "dtype"),
+    ("d_k", "d_v", "dtype", "roomy"),
     [
-        (8, 8, torch.float32),
-        (13, 16, torch.float32),
-        (64, 64, torch.float32),
-        (5, 70, torch.float32),
-        (200, 256, torch.float32),
-        (64, 64, torch.float16),
+        (13, 16, torch.float32, True),
+        (64, 64, torch.float32, False),
+        (5, 70, torch.float32, False),
+        (200, 256, torch.float32, False),
+        (64, 64, torch.float16, True),
     ],
 )
 def test_attention_and_its_gradients_are_those_of_the_formula(
@@ -121,10 +119,11 @@ def test_no_sentence_sees_another() -> None:
 
 def test_what_is_no_number_stays_so() -> None:
     """An update whose gradient is not finite is skipped: no kernel may hide it."""
-    packings = packing(LENGTHS), packing(LENGTHS)
+    lengths = LENGTHS[:2]
+    packings = packing(lengths), packing(lengths)
     for spoilt in (torch.nan, torch.inf, -torch.inf):
         for which in range(3):
-            given = [torch.ones(sum(LENGTHS), 2, 16) for _ in range(3)]
+            given = [torch.ones(sum(lengths), 2, 16) for _ in range(3)]
             given[which][5] = spoilt  # of a sentence with one key
             given = [x.requires_grad_() for x in given]
             out = varlen_attention.attention(*given, packings, True, -0.25)  # type: ignore[arg-type]
@@ -144,9 +143,17 @@ def given(rows: int, size: int, narrow: torch.dtype) -> tuple[Tensor, Tensor, nn
     return x.requires_grad_(), inside.requires_grad_(), norm
 
 
-@pytest.mark.parametrize("used", ["both", "wide", "narrow"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
-@pytest.mark.parametrize(("rows", "size"), [(37, 4), (1, 100), (37, 100), (9, 512), (3, 2000)])
+@pytest.mark.parametrize(
+    ("rows", "size", "used"),
+    [
+        (37, 4, "both"),
+        (1, 100, "both"),
+        *((37, 100, used) for used in ("both", "wide", "narrow")),
+        (9, 512, "both"),
+        (3, 2000, "both"),
+    ],
+)
 def test_norm_and_its_gradients_are_those_of_the_formula(
     rows: int, size: int, share: float, used: str
 ) -> None:
@@ -177,7 +184,7 @@ def test_it_comes_out_in_both_types() -> None:
     assert of_inside.dtype == torch.bfloat16
 
 
-def kept(seed: int, share: float = 0.1, rows: int = 512, size: int = 256) -> Tensor:
+def kept(seed: int, share: float = 0.1, rows: int = 128, size: int = 256) -> Tensor:
     zeros, ones = torch.zeros(rows, size), torch.ones(size)
     drawn: Tensor = torch.ops.seq2sweep.residual_norm(
         zeros, zeros, ones, ones, torch.tensor([seed]), share, 1e-5
@@ -187,11 +194,11 @@ def kept(seed: int, share: float = 0.1, rows: int = 512, size: int = 256) -> Ten
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_dropout_is_as_rare_as_it_should_be_everywhere(share: float) -> None:
-    drawn = kept(3, share)
+    drawn = kept(3, share, 256)
     count, spread = drawn.numel(), (share * (1 - share)) ** 0.5
     assert abs(float(drawn.mean()) - (1 - share)) < 4 * spread / count**0.5
     # Rows and columns differ as draws of their own do.
-    assert float(drawn.mean(0).std()) == pytest.approx(spread / 512**0.5, rel=0.2)
+    assert float(drawn.mean(0).std()) == pytest.approx(spread / 256**0.5, rel=0.2)
     assert float(drawn.mean(1).std()) == pytest.approx(spread / 256**0.5, rel=0.2)
     for shift in (1, 2, 4, 128):  # one draw makes four neighbours
         for axis in (0, 1):
@@ -200,9 +207,10 @@ def test_dropout_is_as_rare_as_it_should_be_everywhere(share: float) -> None:
 
 
 def test_each_seed_drops_others() -> None:
-    assert torch.equal(kept(5), kept(5))
-    for one, other in ((5, 6), (5, 5 + 2**32), (5, 2**61)):
-        assert float((kept(one) * kept(other)).mean()) == pytest.approx(0.81, abs=0.01)
+    first = kept(5)
+    assert torch.equal(kept(5), first)
+    for other in (6, 5 + 2**32, 2**61):
+        assert float((first * kept(other)).mean()) == pytest.approx(0.81, abs=0.01)
 
 
 def test_dropout_follows_the_generator() -> None:

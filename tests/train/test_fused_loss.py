@@ -22,9 +22,10 @@ def test_it_is_exact_where_it_is_interpreted() -> None:
 
 
 @needs_triton
-@pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("element", ["bf16", "fp32"])
-@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(
+    ("capability", "element", "gradient"),
+    [(80, "bf16", True), (90, "bf16", False), (90, "fp32", True), (100, "fp32", False)],
+)
 def test_it_compiles_for_gpus(capability: int, element: str, gradient: bool) -> None:
     import triton
 
