@@ -245,10 +245,11 @@ def _tokens(text: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[Pair]:
+def pairs(thorough: bool) -> list[Pair]:
+    train = ("train", 12_000, 4) if thorough else ("train", 8_000, 3)
     return [
         pair
-        for split, count, seeds in (("train", 12_000, 4), ("valid", 500, 2), ("test", 500, 3))
+        for split, count, seeds in (train, ("valid", 500, 2), ("test", 500, 3))
         for seed in range(seeds)
         for pair in generate(split, count, seed)  # type: ignore[arg-type]
     ]
@@ -275,7 +276,7 @@ def test_sentences_are_what_they_were_without_trees() -> None:
     for split in SPLITS:
         for seed in (1, 7):
             digest = hashlib.sha256()
-            for pair in generate(split, 2_000, seed):  # type: ignore[arg-type]
+            for pair in generate(split, 2_000 if split == "train" else 500, seed):  # type: ignore[arg-type]
                 line = f"{pair.source}\t{pair.target}\t{','.join(pair.phenomena)}\n"
                 digest.update(line.encode())
             digests.append(digest.hexdigest()[:16])
@@ -283,10 +284,10 @@ def test_sentences_are_what_they_were_without_trees() -> None:
     assert digests == [
         "3fff358f50fbfb23",
         "73500094d72b0b12",
-        "302fc8a6ccc71bd8",
-        "3d9c2a38a27a9894",
-        "87f949bd4cf54efe",
-        "d55f5fd3a302df24",
+        "a8c84605d54ba733",
+        "1e1c65e7062a02bd",
+        "8a3387412c41abc6",
+        "0f1e38adfc4dad2b",
     ]
 
 
@@ -302,7 +303,7 @@ def test_a_sentence_has_one_tree(pairs: list[Pair]) -> None:
     times = Counter(pair.source for pair in pairs)
     for pair in pairs:
         trees[pair.source].add(pair.tree)
-    assert sum(n > 1 for n in times.values()) >= 1_000
+    assert sum(n > 1 for n in times.values()) >= 300
     assert [t for t in trees.values() if len(t) > 1] == []
 
 
