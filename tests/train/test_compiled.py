@@ -34,7 +34,6 @@ from ..paper import packed  # noqa: F401  # it has a kernel for CPUs
 from ..paper.models import VOCABULARY, padded, small
 from ..paper.test_rivals import RIVALS, section
 
-BATCHES = 100
 CPU = torch.device("cpu")
 
 
@@ -72,7 +71,9 @@ def train(model: Transformer, batch: Batch) -> torch.Tensor:
     return loss
 
 
-def test_layers_have_one_graph_each_for_a_hundred_batches(as_on_a_gpu: str) -> None:
+def test_layers_have_one_graph_each_for_batches_of_any_lengths(
+    as_on_a_gpu: str, thorough: bool
+) -> None:
     torch.manual_seed(1)
     model = Transformer(small(layers=1), VOCABULARY).train()
     seen: list[Any] = []
@@ -83,7 +84,7 @@ def test_layers_have_one_graph_each_for_a_hundred_batches(as_on_a_gpu: str) -> N
 
     for layer in model.blocks():
         layer.compile(backend=backend, dynamic=True, fullgraph=True)  # raises at a graph break
-    for batch in itertools.islice(batches(), BATCHES):
+    for batch in itertools.islice(batches(), 100 if thorough else 40):
         train(model, batch)
     # A layer of the encoder and one of the decoder, and at most two of them compiled once more.
     assert 2 <= len(seen) <= 4
@@ -220,7 +221,7 @@ def test_dropout_draws_what_it_draws_without(changes: dict[str, Any]) -> None:
     made = Transformer(config, VOCABULARY).train()
     made.load_state_dict(plain.state_dict())
     compile_layers(made, CPU)
-    expected, found = (losses_and_gradients(model, 3) for model in (plain, made))
+    expected, found = (losses_and_gradients(model, 2) for model in (plain, made))
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     counted = torch._dynamo.utils.counters
