@@ -335,17 +335,23 @@ def test_a_byte_written_as_text_is_text(byte_pieces: Vocabulary) -> None:
     assert byte_pieces.decode(byte_pieces.encode([text])) == [text]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs Multi30k and newstest2014 beside the project")
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_real_text_comes_back(kind: str) -> None:
+@pytest.fixture(scope="module")
+def real_text() -> list[str]:
+    if not DATA.is_dir():
+        pytest.skip("needs Multi30k and newstest2014 beside the project")
     lines = [NORMALISER(line) for path in REAL_TEXT for line in read_lines(path)]
     assert len(lines) == 2 * (29_000 + 1_014 + 1_000 + 3_003)
+    return lines
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_real_text_comes_back(real_text: list[str], kind: str) -> None:
     config = dataclasses.replace(CONFIGS[kind], size=4000)
-    learned = Vocabulary(vocabulary.train(lines, config))
+    learned = Vocabulary(vocabulary.train(real_text, config))
     assert len(learned) == 4000
-    sequences = learned.encode(lines)
+    sequences = learned.encode(real_text)
     assert not any(UNK in sequence for sequence in sequences)
-    assert learned.decode(sequences) == lines
+    assert learned.decode(sequences) == real_text
 
 
 def test_markup_in_the_text_is_text(pieces: Vocabulary) -> None:
