@@ -553,6 +553,32 @@ def test_what_was_refused_comes_to_its_own_run_when_another_has_begun(
     assert texts == ["first", "second"][gone:]
 
 
+def test_an_end_that_was_refused_comes_to_its_own_run_while_another_goes_on(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    def fate(call: str) -> None:
+        if call == "set_terminated":
+            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+
+    name = f"train-{uuid.uuid4().hex}"
+    journal = tmp_path / name / "journal.jsonl"
+    with scenario.start(tmp_path, name) as first:
+        first.finish("failed", "no room")
+    assert new(fate=fate).deliver()
+    with scenario.start(tmp_path, name) as second:  # there is no journal: another run
+        scenario.write_journal(journal, 1, 5)
+        for relay, refused in ((new(fate=fate), {name: "no"}), (new(), {})):
+            assert relay.deliver()
+            assert relay.refused == refused
+        scenario.write_journal(journal, 6, STEPS)
+        assert new().deliver()
+        (ended,), (goes_on,) = (experiment.find(run.key) for run in (first, second))
+        assert (ended.info.status, ended.data.tags["error"]) == ("FAILED", "no room")
+        assert ended.info.end_time >= ended.info.start_time
+        assert goes_on.info.status == "RUNNING"
+        assert [len(steps(experiment, run)) for run in (ended, goes_on)] == [0, STEPS]
+
+
 def test_a_run_that_cannot_be_made_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

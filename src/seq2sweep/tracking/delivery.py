@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +61,8 @@ class Delivery:
         for record in records:
             try:
                 with self._telling_errors(f"a record {record.content['do']!r}"):
-                    self._apply(self._run_of(record), **record.content)
+                    key = self._key_of(record)
+                    self._apply(key, self._run_of(record, key), **record.content)
             except RefusedError as error:
                 if record.content["do"] == "start":
                     raise  # there is no run for the others
@@ -110,21 +112,26 @@ class Delivery:
         else:  # the next one to fail there, after hours of a journal, is another
             relay.failures.pop(place, None)
 
-    def _run_of(self, record: Record) -> Run | None:
-        """The run that a record is of; None where it is attached to one that this store lacks.
-
-        One that was refused may be of an earlier run than the last of its outbox. Raises
-        RefusedError where that one is gone.
-        """
-        run_id = self.cursor.run_id
+    def _key_of(self, record: Record) -> str:
+        """The key of the run that a record is of: one that was refused may be of an earlier run
+        than the last of its outbox."""
         if record.begin < self.cursor.position:
             before = [one.content for one in self.box.records() if one.begin < record.begin]
-            keys = [content["key"] for content in before if content["do"] == "start"]
-            if keys and keys[-1] != self.cursor.key:
-                found = self.experiment.find(keys[-1])
-                if not found:
-                    raise RefusedError("its run is not in MLflow any more")
-                run_id = found[0].info.run_id
+            if keys := [content["key"] for content in before if content["do"] == "start"]:
+                return str(keys[-1])
+        return self.cursor.key
+
+    def _run_of(self, record: Record, key: str) -> Run | None:
+        """The run that a record is of; None where it is attached to one that this store lacks.
+
+        Raises RefusedError where an earlier run of its outbox is gone.
+        """
+        run_id = self.cursor.run_id
+        if key != self.cursor.key:
+            found = self.experiment.find(key)
+            if not found:
+                raise RefusedError("its run is not in MLflow any more")
+            run_id = found[0].info.run_id
         if run_id is None:
             return None
         again = self.cursor.asked_again
@@ -132,6 +139,7 @@ class Delivery:
 
     def _apply(
         self,
+        key: str,
         run: Run | None,
         /,
         do: str,
@@ -142,8 +150,10 @@ class Delivery:
         """What a record of a run does in MLflow; applying it again changes nothing."""
         kept = [self.box.folder / name for name in files or ()]
         self.relay.on_record(sum(map(_bytes, kept)))
-        if do in ("start", "attach", "end", "curves"):
+        if do in ("start", "attach", "curves"):
             method: Any = getattr(self, f"_{do}")
+        elif do == "end":
+            method = functools.partial(self._end, key, run or self._run())
         elif do in Run.RECORDED:
             if run is None:
                 return  # attached to a run that this store does not have
@@ -190,9 +200,9 @@ class Delivery:
             self.cursor.asked_again = None
         if run.asked_again and self.cursor.asked_again is None:
             self.cursor.asked_again = self.cursor.position
-        # An end that was refused is the end no more.
+        # An end of this run that was refused is the end no more.
         for record in self.box.records():
-            if record.content["do"] == "end":
+            if record.content["do"] == "end" and self._key_of(record) == key:
                 self.cursor.refused.pop(str(record.begin), None)
         self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
 
@@ -217,19 +227,21 @@ class Delivery:
             raise ParentMissingError
         return found
 
-    def _end(self, time: float, status: Status, error: str | None, curves: bool) -> None:
+    def _end(
+        self, key: str, run: Run, /, time: float, status: Status, error: str | None, curves: bool
+    ) -> None:
         """curves: whether a journal that is there by now is this run's own."""
         trouble = None
-        try:
-            if curves:
-                with self._telling_errors():
-                    self._follow_journal()
-            self.cursor.journal = None
-        except RefusedError as refused:
-            trouble = refused
-        run = self._run()
+        if key == self.cursor.key:  # else the journal is that of a run which has begun since
+            try:
+                if curves:
+                    with self._telling_errors():
+                        self._follow_journal()
+                self.cursor.journal = None
+            except RefusedError as refused:
+                trouble = refused
         run.end(status, time, error)
-        self.experiment.delete_duplicates(self.cursor.key, run.id)
+        self.experiment.delete_duplicates(key, run.id)
         if trouble is not None:
             raise trouble
 
