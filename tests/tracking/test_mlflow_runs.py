@@ -575,8 +575,13 @@ def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_pat
     page.write_text("second")
     run.artifact([page])
     assert text() == "first"
-    run.artifact([page], replace=True)
+    run.artifact([page], replace=True, time=5.0)
     assert text() == "second"
+    # Recorded before, and delivered after; then the same again, and what came later.
+    for late, time_of, shown in (("x", 4.0, "second"), ("y", 5.0, "y"), ("z", 6.0, "z")):
+        page.write_text(late)
+        run.artifact([page], replace=True, time=time_of)
+        assert text() == shown
 
 
 def test_an_upload_has_time_by_its_size_and_other_requests_have_not(

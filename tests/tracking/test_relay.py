@@ -916,7 +916,8 @@ def test_a_report_comes_to_the_newest_run_of_its_evaluation(
     # Both are there when the first is delivered; and the outbox is gone when the third comes.
     keys = [record("first"), record("second")]
     assert new().deliver()
-    attach(root, name, [], "delivered late")
+    page.write_text("delivered late")
+    attach(root, name, [page], "delivered late")
     (late,) = root.iterdir()
     late.rename(tmp_path / late.name)
     page.write_text("third")

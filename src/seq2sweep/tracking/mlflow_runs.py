@@ -53,6 +53,8 @@ NOTE = "mlflow.note.content"
 WRITTEN, WRITTEN_AT = "mlflow.seq2sweep.note", "mlflow.seq2sweep.note.time"
 """Tags of an experiment: the hash of the description that was written last, as one that a person
 has changed since stays, and its time in unix seconds. As all of that prefix they are not shown."""
+REPLACED_AT = "mlflow.seq2sweep.replaced.time"
+"""The tag of a run that says when what replaced its files last was recorded, in unix seconds."""
 TIME = "seq2sweep.time"
 """The tag of a registered version that says when it was recorded, in unix seconds."""
 
@@ -223,10 +225,16 @@ class Run:
         tags = [InputTag("mlflow.data.context", context)] if context else []
         self.client.log_inputs(self.id, datasets=[DatasetInput(dataset, tags)])
 
-    def artifact(self, files: Sequence[Path], replace: bool = False) -> None:
+    def artifact(self, files: Sequence[Path], replace: bool = False, time: float = 0.0) -> None:
         """Store files and folders with the run; one that is FINISHED keeps those that it has,
         unless they are to be replaced, and of a folder gets what is missing, unless it was only
-        asked for again."""
+        asked for again.
+
+        time: when what replaces was recorded, in unix seconds; it is dropped where what was
+        recorded later has come before.
+        """
+        if replace and float(self.stored().data.tags.get(REPLACED_AT, 0.0)) > time:
+            return
         finished = not replace and self.stored().info.status == "FINISHED"
         known = {e.path for e in self.client.list_artifacts(self.id)} if finished else set()
         for path in files:
@@ -235,6 +243,8 @@ class Run:
                     self.client.log_artifact(self.id, str(path))
             elif path.is_dir() and not self.asked_again:
                 self._complete(path)
+        if replace:
+            self.tag({REPLACED_AT: repr(time)})
 
     def _complete(self, folder: Path) -> None:
         """Store what the run has not all of: who stored it file by file may have died."""

@@ -293,7 +293,8 @@ def attach(
     to: Addressee | None = None,
 ) -> None:
     """Give files to the newest run of an outbox that an earlier stage named so, over those of the
-    same names, and its experiment a description. Nothing, where MLflow knows no such run.
+    same names, and its experiment a description; unless a later call has. Nothing, where MLflow
+    knows no such run.
 
     root: the folder of all outboxes. run_id: MLflow's, where the stage knew it: once the outbox is
     gone, a colleague's run may have that name too. to: as of a Recorder.
@@ -304,10 +305,11 @@ def attach(
         key = _newest_key(root / name)
         which = {"key": key or f"{name}.", "run_id": None if key else run_id}
         tags = of_addressee(to)
-        box.append(descriptor, {"do": "attach", "time": time.time(), **which, "tags": tags})
-        box.append(descriptor, {"do": "artifact", "replace": True}, files)
+        now = time.time()
+        box.append(descriptor, {"do": "attach", "time": now, **which, "tags": tags})
+        box.append(descriptor, {"do": "artifact", "replace": True, "time": now}, files)
         note = {"do": "describe", "markdown": redact(markdown), "experiment": True}
-        box.append(descriptor, {**note, "time": time.time()})
+        box.append(descriptor, {**note, "time": now})
     except BaseException:
         shutil.rmtree(box.folder, ignore_errors=True)
         raise
