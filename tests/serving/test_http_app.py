@@ -69,13 +69,32 @@ class Client:
 Start = Callable[..., Client]
 
 
+@pytest.fixture(scope="module")
+def client(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
+    """Of a model of the paper's kind, for tests that leave the server as it was."""
+    folder = tmp_path_factory.mktemp("model")
+    made = Client(made_up_models.translator(folder, tiny_config, tiny_corpus))
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def start(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Iterator[Start]:
-    """Start a server of a model of a kind."""
+    """Start a server of a model of a kind; about: what it says of itself, evaluate: settings."""
     clients = []
 
-    def started(kind: str = made_up_models.PAPER, token: str | None = None) -> Client:
-        translator = made_up_models.translator(tmp_path / kind, tiny_config, tiny_corpus, kind)
+    def started(
+        kind: str = made_up_models.PAPER,
+        token: str | None = None,
+        about: dict[str, Any] | None = None,
+        **evaluate: Any,
+    ) -> Client:
+        evaluated = dataclasses.replace(tiny_config.evaluate, **evaluate)
+        config = dataclasses.replace(tiny_config, evaluate=evaluated)
+        translator = made_up_models.translator(tmp_path / kind, config, tiny_corpus, kind)
+        translator.about = about or translator.about
         clients.append(Client(translator, token))
         return clients[-1]
 
@@ -90,8 +109,7 @@ def shown(found: list[list[Any]]) -> list[list[dict[str, Any]]]:
     ]
 
 
-def test_translations_are_those_of_the_translator(start: Start) -> None:
-    client = start()
+def test_translations_are_those_of_the_translator(client: Client) -> None:
     asked: dict[str, Any] = {"beam": 3, "alpha": 1, "stopping": "own_length"}
     config = client.translator.searched(2, **asked)
     assert client.answers.search(http_app.TranslateRequest(text="alpha", **asked)) == config
@@ -102,8 +120,7 @@ def test_translations_are_those_of_the_translator(start: Start) -> None:
     assert client.post("/translate", {"text": LINES[0]}).json() == {"translations": expected}
 
 
-def test_requests_at_the_same_time_get_each_their_own(start: Start) -> None:
-    client = start()
+def test_requests_at_the_same_time_get_each_their_own(client: Client) -> None:
     asked = [
         {"text": [LINES[i % 4], f"alpha {'beta ' * (i % 7)}"], "beam": 1 + i % 3} for i in range(60)
     ]
@@ -117,8 +134,7 @@ def test_requests_at_the_same_time_get_each_their_own(start: Start) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_stream_joins_to_the_translation(start: Start, line: str, beam: int) -> None:
-    client = start()
+def test_a_stream_joins_to_the_translation(client: Client, line: str, beam: int) -> None:
     config = client.translator.searched(beam=beam)
     [[expected]] = client.translator.translate([line], config=config)
     answer = client.post("/stream", {"text": line, "beam": beam}, stream=True)
@@ -129,8 +145,8 @@ def test_a_stream_joins_to_the_translation(start: Start, line: str, beam: int) -
     assert all("translation" not in part for part in parts[:-1])
 
 
-def test_the_attention_page_is_that_of_the_pair(start: Start) -> None:
-    answer = start().post("/attend", {"text": "alpha beta", "target": "gamma <script>"})
+def test_the_attention_page_is_that_of_the_pair(client: Client) -> None:
+    answer = client.post("/attend", {"text": "alpha beta", "target": "gamma <script>"})
     assert answer.status_code == 200
     assert "memory_attention" in answer.text
     assert "gamma <script>" not in answer.text
@@ -138,9 +154,8 @@ def test_the_attention_page_is_that_of_the_pair(start: Start) -> None:
 
 @pytest.mark.parametrize("long", ["text", "target"])
 def test_what_is_too_long_to_draw_is_refused_and_not_searched(
-    start: Start, monkeypatch: pytest.MonkeyPatch, long: str
+    client: Client, monkeypatch: pytest.MonkeyPatch, long: str
 ) -> None:
-    client = start()
     searched: list[Any] = []
     monkeypatch.setattr(client.translator, "translate", searched.append)
     tokens = len(client.translator.vocabulary.encode(["alpha " * 130])[0])
@@ -150,8 +165,7 @@ def test_what_is_too_long_to_draw_is_refused_and_not_searched(
     assert (answer.status_code, answer.json(), searched) == (422, said, [])
 
 
-def test_it_says_what_the_model_is(start: Start) -> None:
-    client = start()
+def test_it_says_what_the_model_is(client: Client) -> None:
     about = requests.get(client.address + "/model", timeout=20).json()
     assert about["parameters"] == sum(p.numel() for p in client.translator.model.parameters())
     assert about["settings"]["evaluate"]["beam"] == client.translator.config.beam
@@ -164,16 +178,9 @@ def test_it_says_what_the_model_is(start: Start) -> None:
     assert set(body["schema"]["properties"]) == {"text", "beam", "alpha", "stopping", "n_best"}
 
 
-def test_what_a_strangers_model_says_of_itself_is_told_as_json(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
-) -> None:
-    translator = made_up_models.translator(tmp_path, tiny_config, tiny_corpus)
-    translator.about = {"cost": {"flops": float("nan"), "hours": [float("inf")]}, "run": "\ud800ü"}
-    client = Client(translator)
-    try:
-        answer = requests.get(client.address + "/model", timeout=20)
-    finally:
-        client.close()
+def test_what_a_strangers_model_says_of_itself_is_told_as_json(start: Start) -> None:
+    about = {"cost": {"flops": float("nan"), "hours": [float("inf")]}, "run": "\ud800ü"}
+    answer = requests.get(start(about=about).address + "/model", timeout=20)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     found = json.loads(answer.text, parse_constant=pytest.fail)["about"]
     assert found == {"cost": {"flops": None, "hours": [None]}, "run": "\ud800ü"}
@@ -223,9 +230,8 @@ HOSTILE: list[tuple[Any, int, str]] = [
 @pytest.mark.parametrize(("body", "status", "said"), HOSTILE)
 @pytest.mark.parametrize("path", ["/translate", "/stream", "/attend"])
 def test_what_cannot_be_answered_is_a_4xx_of_one_line(
-    start: Start, path: str, body: Any, status: int, said: str
+    client: Client, path: str, body: Any, status: int, said: str
 ) -> None:
-    client = start()
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     answer = requests.post(client.address + path, data=data, headers=headers, timeout=20)
@@ -239,8 +245,7 @@ def test_what_cannot_be_answered_is_a_4xx_of_one_line(
     assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
 
-def test_only_json_from_its_own_address_is_read(start: Start) -> None:
-    client = start()
+def test_only_json_from_its_own_address_is_read(client: Client) -> None:
     plain = requests.post(client.address + "/translate", data='{"text": "a"}', timeout=20)
     assert plain.status_code == 415
     for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""):
@@ -283,9 +288,10 @@ def test_too_many_that_wait_are_told_to_come_again(
     assert statuses == [200, 200, 429, 429]
 
 
-def test_one_that_takes_too_long_is_given_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_takes_too_long_is_given_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http_app, "SECONDS", 0.2)
-    client = start()
     held = threading.Event()
     client.answers.batcher.run(lambda: held.wait(20))
     answer = client.post("/translate", {"text": "a"})
@@ -295,9 +301,8 @@ def test_one_that_takes_too_long_is_given_up(start: Start, monkeypatch: pytest.M
 
 
 def test_lack_of_memory_is_told_and_the_next_one_is_answered(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = start()
 
     def refuse(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
@@ -322,14 +327,14 @@ def test_lack_of_memory_is_told_and_the_next_one_is_answered(
     ],
 )
 def test_what_goes_wrong_ends_a_stream_with_a_line(
-    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
     def parts(*_: Any) -> Iterator[Part]:
         yield Part(0, "alpha ")
         raise error
 
     monkeypatch.setattr(http_app, "stream", parts)
-    answer = start().post("/stream", {"text": "alpha beta gamma"})
+    answer = client.post("/stream", {"text": "alpha beta gamma"})
     assert answer.status_code == 200
     assert [json.loads(line) for line in answer.text.splitlines()] == [
         {"text": "alpha "},
@@ -338,7 +343,7 @@ def test_what_goes_wrong_ends_a_stream_with_a_line(
 
 
 def test_a_part_that_takes_too_long_ends_a_stream_with_a_line(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
 
@@ -348,7 +353,7 @@ def test_a_part_that_takes_too_long_ends_a_stream_with_a_line(
 
     monkeypatch.setattr(http_app, "stream", parts)
     monkeypatch.setattr(http_app, "SECONDS", 0.5)
-    answer = start().post("/stream", {"text": "alpha beta gamma"})
+    answer = client.post("/stream", {"text": "alpha beta gamma"})
     held.set()
     last = json.loads(answer.text.splitlines()[-1])
     assert last == {"error": "not done in 0.5 seconds: send less text, or try again"}
@@ -374,8 +379,7 @@ def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:
     busy.result(20)
 
 
-def test_who_hangs_up_is_not_searched_for(start: Start) -> None:
-    client = start()
+def test_who_hangs_up_is_not_searched_for(client: Client) -> None:
     held = threading.Event()
     client.answers.batcher.run(lambda: held.wait(20))
 
@@ -392,8 +396,8 @@ def test_who_hangs_up_is_not_searched_for(start: Start) -> None:
     assert client.post("/translate", {"text": "alpha"}).status_code == 200
 
 
-def test_a_search_asks_at_each_step_whether_to_go_on(start: Start) -> None:
-    answers = start().answers
+def test_a_search_asks_at_each_step_whether_to_go_on(client: Client) -> None:
+    answers = client.answers
     calls = []
 
     def check() -> None:
@@ -407,7 +411,7 @@ def test_a_search_asks_at_each_step_whether_to_go_on(start: Start) -> None:
 
 
 def test_others_are_answered_while_a_long_text_is_checked(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, begun = threading.Event(), threading.Event()
 
@@ -417,7 +421,6 @@ def test_others_are_answered_while_a_long_text_is_checked(
         return 1
 
     monkeypatch.setattr(http_app, "check", slow)
-    client = start()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.post, "/translate", {"text": "alpha"})
         assert begun.wait(20)
@@ -428,9 +431,8 @@ def test_others_are_answered_while_a_long_text_is_checked(
 
 @pytest.mark.parametrize("limit", ["MOST_STREAMS", "MOST_STREAMED"])
 def test_streams_are_so_many_at_most(
-    start: Start, monkeypatch: pytest.MonkeyPatch, limit: str
+    client: Client, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    client = start()
     long = "beta " * 60
     work = check(client.translator, [long]) * client.translator.config.beam
     monkeypatch.setattr(http_app, limit, 1 if limit == "MOST_STREAMS" else work)
@@ -461,36 +463,26 @@ def until(true: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("kind", [made_up_models.PAPER, "recurrent", "convolutional", "bytenet"])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_all_searches_share_one_copy_of_the_weights(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, precision: str, kind: str
+    start: Start, precision: str, kind: str
 ) -> None:
     if precision == "bf16" and torch.bfloat16 not in products._LAID_OUT:
         pytest.skip("no products in bfloat16 here")
-    evaluate = dataclasses.replace(tiny_config.evaluate, precision=precision)
-    config = dataclasses.replace(tiny_config, evaluate=evaluate)
-    client = Client(made_up_models.translator(tmp_path, config, tiny_corpus, kind))
-    try:
-        assert client.post("/stream", {"text": LINES[0]}).status_code == 200
-        kept = set(client.answers._laid_out)
-        assert kept
-        for path, beam in (("/translate", 2), ("/stream", 3), ("/translate", 2)):
-            assert client.post(path, {"text": LINES[0], "beam": beam}).status_code == 200
-        assert set(client.answers._laid_out) == kept
-    finally:
-        client.close()
+    client = start(kind, precision=precision)
+    assert client.post("/stream", {"text": LINES[0]}).status_code == 200
+    kept = set(client.answers._laid_out)
+    assert kept
+    for path, beam in (("/translate", 2), ("/stream", 3), ("/translate", 2)):
+        assert client.post(path, {"text": LINES[0], "beam": beam}).status_code == 200
+    assert set(client.answers._laid_out) == kept
 
 
 def test_the_attention_of_a_server_in_bfloat16_copies_no_weights(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate = dataclasses.replace(tiny_config.evaluate, precision="bf16")
-    config = dataclasses.replace(tiny_config, evaluate=evaluate)
-    client = Client(made_up_models.translator(tmp_path, config, tiny_corpus))
+    client = start(precision="bf16")
     copied = Mock(deepcopy=Mock(side_effect=AssertionError))
     monkeypatch.setattr("seq2sweep.decode.beam.copy", copied)
-    try:
-        assert client.post("/attend", {"text": LINES[0]}).status_code == 200
-    finally:
-        client.close()
+    assert client.post("/attend", {"text": LINES[0]}).status_code == 200
 
 
 def test_trees_are_answered_and_not_streamed(start: Start) -> None:
@@ -506,12 +498,12 @@ def test_a_model_without_attention_says_so(start: Start) -> None:
     assert "attention" in answer.json()["error"]
 
 
-def test_the_request_of_the_docs_is_answered(start: Start) -> None:
+def test_the_request_of_the_docs_is_answered(client: Client) -> None:
     text = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
     found = re.search(r"curl -H '(.*?): (.*?)' -d '(.*?)' \S+(/translate)", text)
     assert found
     key, value, body, path = found.groups()
-    answer = requests.post(start().address + path, data=body, headers={key: value}, timeout=20)
+    answer = requests.post(client.address + path, data=body, headers={key: value}, timeout=20)
     assert len(answer.json()["translations"]) == 1
 
 
@@ -522,16 +514,21 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture
+def saved(client: Client, tmp_path: Path) -> Path:
+    """The folder of a model."""
+    client.translator.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
 def refused(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Refused:  # fmt: skip
+    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refused:
     """What the command says that refuses these options."""
-    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
     monkeypatch.delenv("SEQ2SWEEP_TOKEN", raising=False)
 
     def said(*options: str) -> str:
-        assert main(["serve", "--model", str(tmp_path / "model"), *options]) == 2
+        assert main(["serve", "--model", str(saved), *options]) == 2
         return capsys.readouterr().err
 
     return said
@@ -597,13 +594,10 @@ def served(
         server.wait()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
-def test_sigterm_finishes_what_has_come(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, host: str
-) -> None:
-    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
+def test_sigterm_finishes_what_has_come(saved: Path) -> None:
+    """At an address of one's own; the test below asks at the usual one."""
     with (
-        served(tmp_path / "model", "--host", host) as (server, address),
+        served(saved, "--host", "127.0.0.2") as (server, address),
         ThreadPoolExecutor(1) as pool,
     ):
         body = {"text": [f"alpha {'beta ' * 30}"] * 64, "beam": 4}
@@ -619,11 +613,8 @@ BEGUN = (
 )
 
 
-def test_many_connections_that_send_nothing_keep_nobody_out(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
-) -> None:
-    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
-    with served(tmp_path / "model", files=256) as (_, address), contextlib.ExitStack() as opened:
+def test_many_connections_that_send_nothing_keep_nobody_out(saved: Path) -> None:
+    with served(saved, files=256) as (_, address), contextlib.ExitStack() as opened:
         where = address.removeprefix("http://").rstrip("/").split(":")
         for number in range(300):
             one = socket.create_connection((where[0], int(where[1])), timeout=20)

@@ -116,10 +116,13 @@ def test_what_a_kind_of_ones_own_imports_comes_along(
     ]
 
 
-@pytest.fixture
-def model(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> TranslationModel:
-    made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
-    return _load_pyfunc(str(tmp_path / "model"))  # type: ignore[no-any-return]
+@pytest.fixture(scope="module")
+def model(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+) -> TranslationModel:
+    folder = tmp_path_factory.mktemp("model")
+    made_up_models.translator(folder, tiny_config, tiny_corpus).save(folder / "saved")
+    return _load_pyfunc(str(folder / "saved"))  # type: ignore[no-any-return]
 
 
 def test_parameters_are_those_of_the_search(model: TranslationModel) -> None:
