@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from seq2sweep.serving import connections
 
@@ -109,13 +110,13 @@ def test_an_answer_that_nobody_reads_is_given_up(connect: Connect) -> None:
 def test_a_few_bytes_that_nobody_reads_are_waited_for_too(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits, made = [], connections._Read.connection_made
+    limits, made = [], H11Protocol.connection_made
 
-    def note(self: connections._Read, transport: Any) -> None:
+    def note(self: H11Protocol, transport: Any) -> None:
         limits.append(transport.get_write_buffer_limits())
         made(self, transport)
 
-    monkeypatch.setattr(connections._Read, "connection_made", note)
+    monkeypatch.setattr(H11Protocol, "connection_made", note)
     received(connect(HEAD + b"abcd"), b"abcd")
     assert limits == [(0, 0)]
 
@@ -128,7 +129,7 @@ def test_a_client_that_stops_to_read_is_noticed_and_a_slow_one_is_not() -> None:
         looks.append(look)
         return SimpleNamespace(cancel=looks.clear)
 
-    unread: Any = object.__new__(connections._Read)
+    unread: Any = object.__new__(connections.Limited)
     unread.flow = SimpleNamespace(pause_writing=lambda: None, resume_writing=lambda: None)
     unread.loop = SimpleNamespace(call_later=call_later)
     unread.transport = SimpleNamespace(

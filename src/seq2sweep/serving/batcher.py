@@ -34,19 +34,13 @@ class GivenUpError(Exception):
 
 @dataclass
 class _Request:
+    """task: what is called for it, alone."""
+
     lines: Sequence[str]
     options: Any
     work: int
-    answer: Future[Translations] = field(default_factory=Future)
-
-
-@dataclass
-class _Task:
-    """What nothing else can join."""
-
-    work: Callable[[], Any]
+    task: Callable[[], Any] | None = None
     answer: Future[Any] = field(default_factory=Future)
-    lines: Sequence[str] = ("",)
 
 
 class Batcher:
@@ -56,7 +50,7 @@ class Batcher:
     def __init__(self, translate: Translate, largest: int, most: int, most_work: int) -> None:
         self._translate, self._largest, self._most = translate, largest, most
         self._most_work = most_work
-        self._waiting: deque[_Request | _Task] = deque()
+        self._waiting: deque[_Request] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
@@ -68,15 +62,11 @@ class Batcher:
         One that is cancelled before its turn costs nothing; a search ends once all that it is for
         are cancelled.
         """
-        request = _Request(lines, options, work)
-        self._add(request)
-        return request.answer
+        return self._add(_Request(lines, options, work))
 
     def run(self, work: Callable[[], T]) -> Future[T]:
         """What `work` returns, called in its turn and alone. Raises FullError."""
-        task = _Task(work)
-        self._add(task)
-        return task.answer
+        return self._add(_Request([""], None, 0, work))
 
     def close(self, seconds: float | None = None) -> None:
         """Do what waits, then end; after so many seconds it goes on without the caller."""
@@ -85,7 +75,7 @@ class Batcher:
             self._changed.notify()
         self._thread.join(seconds)
 
-    def _add(self, request: _Request | _Task) -> None:
+    def _add(self, request: _Request) -> Future[Any]:
         with self._changed:
             # Here, as the thread that searches may not come back for long, and memory is bounded.
             self._waiting = deque(one for one in self._waiting if not one.answer.cancelled())
@@ -94,6 +84,7 @@ class Batcher:
                 raise FullError
             self._waiting.append(request)
             self._changed.notify()
+        return request.answer
 
     def _work(self) -> None:
         while batch := self._next():
@@ -114,22 +105,22 @@ class Batcher:
                     if one.answer.set_running_or_notify_cancel():
                         one.answer.set_result(result)
 
-    def _found(self, wanted: Sequence[_Request | _Task]) -> list[Any]:
+    def _found(self, wanted: Sequence[_Request]) -> list[Any]:
         """Of each what it asks for."""
-        first = wanted[0]
-        if isinstance(first, _Task):
-            return [first.work()]
+        if (task := wanted[0].task) is not None:
+            return [task()]
 
         def check() -> None:
             if all(one.answer.cancelled() for one in wanted):
                 raise GivenUpError
 
         lines = [line for one in wanted for line in one.lines]
-        found = iter(self._translate(lines, first.options, check))
+        found = iter(self._translate(lines, wanted[0].options, check))
         return [[next(found) for _ in one.lines] for one in wanted]
 
-    def _next(self) -> list[_Request] | list[_Task]:
-        """Waits for the first request; with it come others of the same options, in their order.
+    def _next(self) -> list[_Request]:
+        """Waits for the first request; with it come others of the same options, in their order,
+        unless it is a task.
 
         Empty once this is closed and nothing waits.
         """
@@ -138,15 +129,13 @@ class Batcher:
             if not self._waiting:
                 return []
             first = self._waiting.popleft()
-            if isinstance(first, _Task):
-                return [first]
             batch, room = [first], self._largest - len(first.lines)
             work = self._most_work - first.work
-            others: deque[_Request | _Task] = deque()
-            while self._waiting:
-                other = self._waiting.popleft()
+            others: deque[_Request] = deque()
+            for other in self._waiting:
                 if (
-                    isinstance(other, _Request)
+                    first.task is None
+                    and other.task is None
                     and other.options == first.options
                     and len(other.lines) <= room
                     and other.work <= work

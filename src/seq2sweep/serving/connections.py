@@ -32,10 +32,29 @@ def limits() -> tuple[int, int]:
     return room // 2, room // 8
 
 
-class _Read(H11Protocol):
-    """uvicorn's protocol, which ends a connection whose client reads nothing of its answer."""
+class Limited(H11Protocol):
+    """uvicorn's protocol, which ends a connection whose client sends no whole request, or reads
+    nothing of its answer."""
 
+    most: int
+    too_late: asyncio.TimerHandle | None = None
     unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # Also a few bytes that nobody reads are noticed.
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self.most:
+            self._make_room()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -48,6 +67,7 @@ class _Read(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget()
+        self._wait()
 
     def _watch(self) -> None:
         waits = self.transport.get_write_buffer_size()
@@ -65,52 +85,28 @@ class _Read(H11Protocol):
             self.unread.cancel()
             self.unread = None
 
+    def _wait(self) -> None:
+        """Close the connection unless the next request is whole in time."""
+        unfinished = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        more = unfinished and not self.transport.is_closing()
+        if more and self.too_late is None:
+            self.too_late = self.loop.call_later(SECONDS_TO_SEND, self.transport.close)
+        elif not more and self.too_late is not None:
+            self.too_late.cancel()
+            self.too_late = None
+
+    def _make_room(self) -> None:
+        """Close the one that has had the longest to send its request: a new one gets on though
+        others hold all places and send nothing."""
+        others = (one for one in self.connections if isinstance(one, Limited))
+        since = {
+            one.too_late.when(): one
+            for one in others
+            if one.too_late and not one.transport.is_closing()
+        }
+        since[min(since)].transport.close()
+
 
 def protocol(most: int) -> type[H11Protocol]:
-    """uvicorn's protocol, with these limits."""
-
-    class Limited(_Read):
-        too_late: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            # Also a few bytes that nobody reads are noticed.
-            transport.set_write_buffer_limits(high=0)
-            super().connection_made(transport)
-            self._wait()
-            if len(self.connections) > most:
-                self._make_room()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._wait()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._wait()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._wait()
-
-        def _wait(self) -> None:
-            """Close the connection unless the next request is whole in time."""
-            unfinished = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-            more = unfinished and not self.transport.is_closing()
-            if more and self.too_late is None:
-                self.too_late = self.loop.call_later(SECONDS_TO_SEND, self.transport.close)
-            elif not more and self.too_late is not None:
-                self.too_late.cancel()
-                self.too_late = None
-
-        def _make_room(self) -> None:
-            """Close the one that has had the longest to send its request: a new one gets on though
-            others hold all places and send nothing."""
-            others = (one for one in self.connections if isinstance(one, Limited))
-            since = {
-                one.too_late.when(): one
-                for one in others
-                if one.too_late and not one.transport.is_closing()
-            }
-            since[min(since)].transport.close()
-
-    return Limited
+    """uvicorn's protocol, with so many connections at most."""
+    return type("Limited", (Limited,), {"most": most})
