@@ -174,17 +174,12 @@ def _installed() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for package in metadata.distributions():
-        if _has_name(package):
-            found.setdefault(re.sub(r"[-_.]+", "-", package.name).lower(), package.version)
+        # A pip that was killed leaves a folder without METADATA: no name, or an error of
+        # importlib_metadata's.
+        with contextlib.suppress(FileNotFoundError):
+            if package.name:
+                found.setdefault(re.sub(r"[-_.]+", "-", package.name).lower(), package.version)
     return found
-
-
-def _has_name(package: metadata.Distribution) -> bool:
-    """Whether it is whole: a pip that was killed leaves a folder without METADATA."""
-    try:
-        return bool(package.name)
-    except FileNotFoundError:  # as importlib_metadata says it
-        return False
 
 
 def environment() -> str:
