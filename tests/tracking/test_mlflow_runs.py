@@ -258,7 +258,7 @@ CALLS = (
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("answer", ["refused", "lost"])
+@pytest.mark.parametrize("answer", [pytest.param("refused", marks=pytest.mark.thorough), "lost"])
 def test_a_model_that_failed_once_goes_on(
     run: Run,
     experiment: Experiment,

@@ -104,12 +104,14 @@ def test_parameters_of_a_whole_configuration(tmp_path: Path, example: configurat
 
 
 def test_long_values_are_cut_with_a_note(tmp_path: Path) -> None:
-    with Recorder(tmp_path, "t", kind="test", params={"long": "x" * 10_000}) as run:
-        param = last(run)["values"]["long"]
+    with Recorder(tmp_path, "t" * 300, kind="test", params={"long": "x" * 10_000}) as run:
+        title, param = records(run)[0]["title"], last(run)["values"]["long"]
         run.tag({"long": "y" * 9000, "short": "z"})
         tags = last(run)["tags"]
         run.finish("failed", "e" * 9000)
         error = last(run)["error"]
+    assert len(title) == 250  # as a database takes
+    assert title.endswith("ttt... [cut, 300 characters in all]")
     assert len(param) == LONGEST_PARAM
     assert param.endswith("xxx... [cut, 10000 characters in all]")
     assert len(tags["long"]) == len(error) == LONGEST_TAG
@@ -360,11 +362,3 @@ def test_recording_needs_neither_mlflow_nor_ray(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout.replace("'", '"')) == []
-
-
-def test_a_title_is_as_long_as_a_database_takes(tmp_path: Path) -> None:
-    with Recorder(tmp_path, "x" * 300, kind="variant") as run:
-        pass
-    title = Outbox(run.folder).records()[0].content["title"]
-    assert (len(title), title[:3]) == (250, "xxx")
-    assert title.endswith("[cut, 300 characters in all]")

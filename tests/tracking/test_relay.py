@@ -193,17 +193,6 @@ def test_a_resumed_training_is_one_run(
     assert relay.refused == {}
 
 
-def test_a_finished_training_that_is_run_again_repeats_nothing(
-    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
-) -> None:
-    recorded = scenario.record(tmp_path)
-    assert new().deliver()
-    with scenario.start(tmp_path, recorded.train) as again:
-        scenario.end(tmp_path, again)
-    assert new().deliver()
-    scenario.check(experiment, recorded)
-
-
 def test_a_finished_training_that_is_asked_for_again_keeps_its_lineage_and_its_end(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

@@ -147,8 +147,8 @@ class Store:
         self.model_id = self.log(self.evaluation, folder / "package")
         self.evaluation.register("transformer", "tiny", "newest", {}, 3.0)
 
-    def log(self, run: Run, folder: Path) -> str:
-        write_package(folder, self.translator)
+    def log(self, run: Run, folder: Path, translator: Translator | None = None) -> str:
+        write_package(folder, translator or self.translator)
         return run.model(
             "transformer",
             sorted(folder.iterdir()),
@@ -158,20 +158,15 @@ class Store:
             step=7,
             tags={},
             time=3.0,
-            flavor=flavor(self.translator),
+            flavor=flavor(translator or self.translator),
         )
 
 
-@pytest.fixture
-def store(tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path) -> Store:
-    return Store(tiny_config, tiny_corpus, tmp_path)
-
-
 @pytest.fixture(scope="module")
-def read_only(
+def store(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
 ) -> Store:
-    """For tests that change nothing in it, as it takes seconds to make."""
+    """For tests that change nothing of what is in it, as it takes seconds to make."""
     return Store(tiny_config, tiny_corpus, tmp_path_factory.mktemp("store"))
 
 
@@ -181,23 +176,23 @@ def opened(store: Store, name: str, folder: Path) -> Translator:
 
 
 def test_a_model_is_found_by_each_of_its_names(
-    read_only: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = read_only.translator.translate(LINES)
-    client, source = read_only.experiment.client, f"models:/{read_only.model_id}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", read_only.uri)
+    expected = store.translator.translate(LINES)
+    client, source = store.experiment.client, f"models:/{store.model_id}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     client.create_registered_model("mine")
-    client.create_model_version("mine", source, model_id=read_only.model_id)
+    client.create_model_version("mine", source, model_id=store.model_id)
     for name in (
         "models:/mine/1",  # as mlflow.register_model makes it
         "models:/tiny@newest",
         "models:/tiny/1",
-        f"models:/{read_only.model_id}",
-        read_only.evaluation.id,
-        read_only.evaluation.id[:8],
-        read_only.training.id,
+        f"models:/{store.model_id}",
+        store.evaluation.id,
+        store.evaluation.id[:8],
+        store.training.id,
     ):
-        assert opened(read_only, name, tmp_path).translate(LINES) == expected
+        assert opened(store, name, tmp_path).translate(LINES) == expected
 
 
 @pytest.mark.parametrize(
@@ -214,15 +209,18 @@ def test_a_model_is_found_by_each_of_its_names(
     ],
 )
 def test_what_is_not_there_is_told_in_one_line(
-    read_only: Store, tmp_path: Path, name: str, said: str
+    store: Store, tmp_path: Path, name: str, said: str
 ) -> None:
     with pytest.raises(UserError, match=said) as refused:
-        opened(read_only, name, tmp_path)
+        opened(store, name, tmp_path)
     assert "\n" not in str(refused.value)
 
 
-def test_files_that_are_gone_are_not_blamed_on_the_database(store: Store, tmp_path: Path) -> None:
+def test_files_that_are_gone_are_not_blamed_on_the_database(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
     """As of a project that was moved: MLflow keeps absolute paths."""
+    store = Store(tiny_config, tiny_corpus, tmp_path)
     reader = StoreReader(store.uri)
     (tmp_path / "file").write_text("text")
     store.training.artifact([tmp_path / "file"])
@@ -249,7 +247,7 @@ def test_files_that_are_gone_are_not_blamed_on_the_database(store: Store, tmp_pa
     ],
 )
 def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
-    read_only: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, local: bool
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, local: bool
 ) -> None:
     asked: list[str | None] = []
 
@@ -270,7 +268,7 @@ def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
     monkeypatch.setattr(mlflow.artifacts, "download_artifacts", download)
     monkeypatch.setattr(mlflow.artifacts, "list_artifacts", listed)
     with pytest.raises(UserError, match="no model that this version"):
-        opened(read_only, "any", tmp_path)
+        opened(store, "any", tmp_path)
     [folder] = asked
     assert (folder is None) == local
     assert folder is None or not Path(folder).exists()
@@ -288,26 +286,25 @@ def test_a_folder_elsewhere_that_has_nothing_is_gone(
 def test_the_newest_model_of_a_training_is_used(
     store: Store, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
-    later = Run.begin(
-        store.experiment, "evaluation.2", "test", started=9.0, parent=store.training.id
+    training = Run.begin(store.experiment, "train.2", "train", started=8.0)
+    first, later = (
+        Run.begin(store.experiment, f"evaluation.{n}", "test", started=9.0, parent=training.id)
+        for n in (2, 3)
     )
-    store.translator = made_up_models.translator(
-        tmp_path / "other", store.config, tiny_corpus, "unscaled"
-    )
-    store.log(later, tmp_path / "second")
-    assert opened(store, store.training.id, tmp_path).settings["model"]["attention"] == (
-        "dot_product"
-    )
+    store.log(first, tmp_path / "first")
+    other = made_up_models.translator(tmp_path / "other", store.config, tiny_corpus, "unscaled")
+    store.log(later, tmp_path / "second", other)
+    assert opened(store, training.id, tmp_path).settings["model"]["attention"] == "dot_product"
 
 
 @pytest.mark.parametrize("seeds", [False, True])
 def test_of_a_sweep_the_best_variant_has_a_model(seeds: bool, store: Store, tmp_path: Path) -> None:
-    sweep = Run.begin(store.experiment, "sweep.1", "sweep", started=9.0)
+    sweep = Run.begin(store.experiment, f"sweep.{seeds}", "sweep", started=9.0)
     best, other = (
-        Run.begin(store.experiment, f"{name}.1", name, started=9.0, parent=sweep.id)
+        Run.begin(store.experiment, f"{name}.{seeds}", name, started=9.0, parent=sweep.id)
         for name in ("dropout=0", "base")
     )
-    seed = Run.begin(store.experiment, "seed=1.1", "seed=1", started=9.0, parent=best.id)
+    seed = Run.begin(store.experiment, f"seed=1.{seeds}", "seed=1", started=9.0, parent=best.id)
     store.log(seed if seeds else best, tmp_path / "best")
     expected = store.translator.translate(LINES)
     for name in (best.id, best.id[:8], sweep.id):
@@ -341,27 +338,27 @@ def test_a_run_whose_files_are_in_a_bucket_is_exported_and_nothing_of_them_stays
 
 
 def test_mlflow_loads_it_with_its_signature(
-    read_only: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])  # it puts the model's code there
-    place = read_only.experiment.client.get_logged_model(read_only.model_id).artifact_location
+    place = store.experiment.client.get_logged_model(store.model_id).artifact_location
     loaded = mlflow.pyfunc.load_model(place)
     table = loaded.predict([{"text": line} for line in LINES], params={"beam": 3, "n_best": 2})
-    config = read_only.translator.searched(2, beam=3)
-    found = read_only.translator.translate(LINES, 2, config=config)
+    config = store.translator.searched(2, beam=3)
+    found = store.translator.translate(LINES, 2, config=config)
     assert table["translation"].tolist() == [one.text for best in found for one in best]
-    own = read_only.translator.config
+    own = store.translator.config
     params = {spec.name: spec.default for spec in loaded.metadata.signature.params.params}
     assert own.stopping == "exact"
     assert params == {"beam": own.beam, "alpha": own.alpha, "stopping": "exact", "n_best": 1}
-    assert loaded.metadata.model_id == read_only.model_id
+    assert loaded.metadata.model_id == store.model_id
     with pytest.raises(Exception, match=r"evaluate\.beam must be at least 1"):
         loaded.predict([{"text": "alpha"}], params={"beam": 0})
 
 
 def test_a_model_without_a_manifest_is_refused(store: Store, tmp_path: Path) -> None:
     """As those that earlier versions recorded."""
-    run = Run.begin(store.experiment, "evaluation.3", "test", started=9.0)
+    run = Run.begin(store.experiment, "evaluation.4", "test", started=9.0)
     (tmp_path / "receipt.json").write_text("{}")
     run.model("transformer", [tmp_path / "receipt.json"], {}, {}, ("d", "0"), 1, {}, 1.0)
     with pytest.raises(UserError, match="no model that this version of seq2sweep can load"):

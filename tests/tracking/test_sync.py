@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -82,11 +80,6 @@ def test_what_is_for_another_store_is_left_alone(
     Path("params.yaml").write_text(configuration.dump(config))
     assert main(["sync"]) == 0
     assert outboxes(Path("runs/tracking")) == []
-
-
-def test_a_project_that_recorded_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sync"]) == 0
-    assert capsys.readouterr().out == "nothing is left to record\n"
 
 
 def test_a_dead_server_is_one_line_and_status_1(
@@ -241,37 +234,3 @@ def test_killed_before_any_write(project: Path, first: int) -> None:
     for each in recorded:
         scenario.check(experiment, each)
     assert sync(*place) == "nothing is left to record"
-
-
-DIES = """
-import os, signal, sys
-from pathlib import Path
-from tests.tracking import scenario
-run = scenario.start(Path(sys.argv[1]), "train-1")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_run_whose_process_died_is_killed_and_may_go_on(project: Path) -> None:
-    root = project / "runs"
-    scenario.write_journal(root / "train-1" / "journal.jsonl", 1, 5)
-    died = subprocess.run(
-        [sys.executable, "-c", DIES, str(root)], cwd=Path(__file__).parents[2], check=False
-    )
-    assert died.returncode == -signal.SIGKILL
-    assert main(["sync"]) == 0
-    experiment = own_store(project)
-
-    def run() -> Any:
-        return experiment.client.get_run(experiment.newest("train-1."))
-
-    assert run().info.status == "KILLED"
-    assert "was gone without having ended the run" in run().data.tags["error"]
-    with scenario.start(root, "train-1") as resumed:
-        scenario.write_journal(root / "train-1" / "journal.jsonl", 6, scenario.STEPS)
-        assert main(["sync"]) == 0
-        assert run().info.status == "RUNNING"
-        scenario.end(root, resumed)
-    evaluation = scenario.evaluate(root, "train-1")
-    assert main(["sync"]) == 0
-    scenario.check(experiment, Recorded("train-1", evaluation.name, resumed.key))
