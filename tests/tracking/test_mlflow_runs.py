@@ -58,18 +58,12 @@ def test_parameters_keep_what_is_there(run: Run, stored: Stored) -> None:
     assert (params["a.key249"], params["b"]) == ("249", "2")
 
 
-def test_points_keep_step_and_time(run: Run) -> None:
+def test_points_keep_step_and_time_and_are_stored_once(run: Run) -> None:
     first = (1_700_000_000.25, 10, {"loss": 2.5, "perplexity": 12.0})
-    run.points([first, (1_700_000_001.0, 20, {"loss": 2.0})])
+    for _ in range(2):
+        run.points([first, (1_700_000_001.0, 20, {"loss": 2.0})])
     assert history(run, "loss") == [(10, 2.5, 1_700_000_000_250), (20, 2.0, 1_700_000_001_000)]
     assert history(run, "perplexity") == [(10, 12.0, 1_700_000_000_250)]
-
-
-def test_same_point_twice_is_stored_once(run: Run) -> None:
-    points = [(float(i), i, {"loss": 1.0 / (i + 1)}) for i in range(5)]
-    run.points(points)
-    run.points(points)
-    assert [entry[0] for entry in history(run, "loss")] == [0, 1, 2, 3, 4]
 
 
 def test_numbers_that_are_not_finite(run: Run, stored: Stored) -> None:
@@ -86,13 +80,6 @@ def test_files_and_folders(run: Run, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("model: {}")
     run.artifact([tmp_path / "params.yaml", tmp_path / "reports"])
     assert [f.path for f in run.client.list_artifacts(run.id)] == ["params.yaml", "reports"]
-    # Once it is finished, what it has stays.
-    run.end("finished", 1_700_000_002.0)
-    (tmp_path / "params.yaml").write_text("another")
-    (tmp_path / "more").write_text("new")
-    run.artifact([tmp_path / "params.yaml", tmp_path / "more"])
-    stored = [f.path for f in run.client.list_artifacts(run.id)]
-    assert stored == ["more", "params.yaml", "reports"]
     assert artifact_text(run.client, run.id, "params.yaml") == "model: {}"
 
 
@@ -454,17 +441,19 @@ def test_a_model_that_was_not_recorded_is_not_registered(
 # --- descriptions --------------------------------------------------------------------------------
 
 
-def forget_description(run: Run) -> None:
-    """Of the experiment, which other tests describe as well."""
+@pytest.fixture
+def note(run: Run) -> Callable[[], str]:
+    """What the experiment's description is; at first none, though other tests describe it too."""
     for tag, nothing in (("mlflow.note.content", ""), ("mlflow.seq2sweep.note.time", "0.0")):
         run.client.set_experiment_tag(run.experiment_id, tag, nothing)
 
-
-def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
-    def note() -> str:
+    def get() -> str:
         return str(run.client.get_experiment(run.experiment_id).tags["mlflow.note.content"])
 
-    forget_description(run)
+    return get
+
+
+def test_a_description_that_a_person_has_changed_stays(run: Run, note: Callable[[], str]) -> None:
     run.describe("first", experiment=True)
     run.describe("second", experiment=True)
     assert note() == "second"
@@ -483,13 +472,8 @@ def test_a_description_that_a_person_has_changed_stays(run: Run) -> None:
     assert len(own) == 5000
 
 
-def test_a_description_that_was_recorded_later_stays(run: Run) -> None:
+def test_a_description_that_was_recorded_later_stays(run: Run, note: Callable[[], str]) -> None:
     """A report of another machine may be delivered after."""
-
-    def note() -> str:
-        return str(run.client.get_experiment(run.experiment_id).tags["mlflow.note.content"])
-
-    forget_description(run)
     run.describe("of an earlier version", experiment=True)
     run.describe("first", experiment=True, time=5.0)
     run.describe("second", experiment=True, time=6.5)
@@ -573,8 +557,10 @@ def test_files_of_a_finished_run_stay_unless_they_are_replaced(run: Run, tmp_pat
     run.artifact([page])
     run.end("finished", 1_700_000_001.0)
     page.write_text("second")
-    run.artifact([page])
+    (tmp_path / "more").write_text("new")
+    run.artifact([page, tmp_path / "more"])
     assert text() == "first"
+    assert [file.path for file in run.client.list_artifacts(run.id)] == ["more", "page.html"]
     run.artifact([page], replace=True, time=5.0)
     assert text() == "second"
     # Recorded before, and delivered after; then the same again, and what came later.

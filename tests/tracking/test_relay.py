@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import time
 import uuid
@@ -591,28 +592,6 @@ def test_a_run_that_cannot_be_made_holds_up_nothing_else(
     assert len(runs(experiment, bad.name)) == 1
 
 
-def test_a_record_at_which_the_store_always_fails_is_refused_in_the_end(
-    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
-) -> None:
-    with Recorder(tmp_path / "tracking", "big", kind="test") as run:
-        run.tag({"a": "b"})
-        run.artifact(Path(__file__))
-
-    def fate(call: str) -> None:
-        if call == "log_artifact":
-            raise OSError("413 too large for http://ada:hunter2@host")
-
-    relay = new(fate=fate)
-    for _ in range(ATTEMPTS - 1):
-        with pytest.raises(UnavailableError, match="413 too large"):
-            relay.deliver()
-    assert relay.deliver()
-    assert relay.refused == {run.name: "413 too large for http://***@host"}
-    assert runs(experiment, run.name)[0].info.status == "FINISHED"
-    assert new().deliver()
-    assert len(experiment.client.list_artifacts(runs(experiment, run.name)[0].info.run_id)) == 1
-
-
 @pytest.mark.parametrize(
     ("error", "why"),
     [
@@ -620,9 +599,10 @@ def test_a_record_at_which_the_store_always_fails_is_refused_in_the_end(
         (NoCredentialsError(), "Unable to locate credentials"),
         (ClientError({"Error": {"Code": "AccessDenied"}}, "PutObject"), "AccessDenied"),
         (S3UploadFailedError("Failed to upload a to b: AccessDenied"), "AccessDenied"),
+        (OSError("413 too large for http://ada:hunter2@host"), r"413 .* http://\*\*\*@host"),
     ],
 )
-def test_a_bucket_that_this_process_cannot_write_to_holds_up_nothing_else(
+def test_a_file_at_which_the_store_always_fails_is_refused_and_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], error: Exception, why: str
 ) -> None:
     with Recorder(tmp_path / "tracking", "files", kind="test") as files:
@@ -641,10 +621,12 @@ def test_a_bucket_that_this_process_cannot_write_to_holds_up_nothing_else(
             relay.deliver()
     assert relay.deliver()
     assert list(relay.refused) == [files.name]
-    assert why in relay.refused[files.name]
+    assert re.search(why, relay.refused[files.name])
     (run,), (other,) = runs(experiment, files.name), runs(experiment, none.name)
     assert (run.info.status, other.info.status) == ("FINISHED", "FINISHED")
     assert steps(experiment, run) == [1]
+    assert new().deliver()
+    assert len(experiment.client.list_artifacts(run.info.run_id)) == 1
 
 
 def test_failures_with_successes_between_them_refuse_nothing(
@@ -941,11 +923,12 @@ def test_a_report_goes_to_the_run_that_the_stage_knew(
     attach(root, name, [page], "text", ids[0])
     assert new().deliver()
     assert [files(run_id) for run_id in ids] == [["index.html"], []]
-    # One that is gone leaves it nowhere.
+    # One that is gone, or never was, leaves it nowhere.
     experiment.client.delete_run(ids[0])
     page.write_text("another")
-    for run_id in (ids[0], uuid.uuid4().hex):
-        attach(root, name, [page], "text", run_id)
+    nobodys = f"nobody-{uuid.uuid4().hex}"
+    for whose, run_id in ((name, ids[0]), (name, uuid.uuid4().hex), (nobodys, None)):
+        attach(root, whose, [page], "text", run_id)
         relay = new()
         assert relay.deliver()
         assert (relay.refused, list(root.iterdir()), files(ids[1])) == ({}, [], [])
@@ -990,17 +973,6 @@ def test_scores_go_to_the_training_that_the_stage_knew(
     assert scored(None) == theirs
 
 
-def test_a_report_of_a_run_that_the_store_does_not_have_is_dropped(
-    tmp_path: Path, new: Callable[[], Relay]
-) -> None:
-    page = tmp_path / "index.html"
-    page.write_text("page")
-    attach(tmp_path / "tracking", f"nobody-{uuid.uuid4().hex}", [page], "text")
-    relay = new()
-    assert relay.deliver()
-    assert (relay.refused, list((tmp_path / "tracking").iterdir())) == ({}, [])
-
-
 def test_a_report_that_cannot_be_kept_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1030,14 +1002,14 @@ def entry(kind: str, step: int, **figures: float | None) -> dict[str, Any]:
 
 def test_curves_and_nothing_else() -> None:
     entries = [
-        entry("logged", 1, loss=2.0, perplexity=4.0, seconds_left=3.0, epoch=1),
+        entry("logged", 1, loss=None, perplexity=4.0, seconds_left=3.0, epoch=1),
         entry("validated", 1, valid_loss=1.0, valid_perplexity=2.0),
         entry("checkpoint", 1, loss=99.0, valid_loss=99.0),
         entry("finished", 1, wall_seconds=3.0, loss=99.0),
     ]
     points, last = new_points(entries, {})
     assert points == [
-        (1001.0, 1, {"train/loss": 2.0, "train/perplexity": 4.0}),
+        (1001.0, 1, {"train/loss": None, "train/perplexity": 4.0}),
         (1001.0, 1, {"train/valid_loss": 1.0, "train/valid_perplexity": 2.0}),
     ]
     assert last == {"logged": 1, "validated": 1}
@@ -1051,11 +1023,6 @@ def test_steps_that_are_repeated_are_passed_over() -> None:
     assert [step for _, step, _ in points] == [3, 4]
     assert last == {"logged": 4}
     assert before == {"logged": 2}
-
-
-def test_null_is_not_a_number() -> None:
-    ((_, _, figures),), _ = new_points([entry("logged", 1, loss=None, perplexity=1.0)], {})
-    assert figures == {"train/loss": None, "train/perplexity": 1.0}
 
 
 def test_names_of_the_curves() -> None:
