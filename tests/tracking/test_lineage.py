@@ -17,7 +17,7 @@ from mlflow.utils.validation import _validate_model_name
 
 from seq2sweep import config as configuration
 from seq2sweep.tracking import lineage as lineage_module
-from seq2sweep.tracking.lineage import environment, lineage_tags, registered_name
+from seq2sweep.tracking.lineage import code, environment, lineage_tags, registered_name
 from tests import rebuild
 
 ENVIRONMENT = "environment.sha256"
@@ -56,8 +56,8 @@ def lineage(project: Path, config: configuration.Config) -> dict[str, str]:
     return lineage_tags(project, config, inputs=inputs, data={"vocabulary": "abc"})
 
 
-def test_clean_tree(project: Path, example: configuration.Config) -> None:
-    tags = lineage(project, example)
+def test_clean_tree(project: Path) -> None:
+    tags = code(project)
     assert tags["git.commit"] == git(project, "rev-parse", "HEAD")
     assert re.fullmatch("[0-9a-f]{40}", tags["git.commit"])
     assert tags["git.dirty"] == "false"
@@ -77,25 +77,25 @@ def test_clean_tree(project: Path, example: configuration.Config) -> None:
     ],
 )
 def test_only_what_determines_a_result_makes_the_tree_dirty(
-    project: Path, example: configuration.Config, path: str, dirty: str
+    project: Path, path: str, dirty: str
 ) -> None:
     (project / path).parent.mkdir(parents=True, exist_ok=True)
     (project / path).write_text("changed\n")
-    assert lineage(project, example)["git.dirty"] == dirty
+    assert code(project)["git.dirty"] == dirty
 
 
-def test_staged_and_deleted_files_are_changes(project: Path, example: configuration.Config) -> None:
+def test_staged_and_deleted_files_are_changes(project: Path) -> None:
     (project / "src" / "model.py").unlink()
-    assert lineage(project, example)["git.dirty"] == "true"
+    assert code(project)["git.dirty"] == "true"
     git(project, "add", "--all")
-    assert lineage(project, example)["git.dirty"] == "true"
+    assert code(project)["git.dirty"] == "true"
 
 
 def test_variables_of_a_hook_do_not_mislead(
-    project: Path, example: configuration.Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
-    assert lineage(project, example)["git.dirty"] == "false"
+    assert code(project)["git.dirty"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,6 @@ def test_variables_of_a_hook_do_not_mislead(
 @pytest.mark.parametrize("installed", [True, False])
 def test_without_a_repository_or_git(
     tmp_path: Path,
-    example: configuration.Config,
     monkeypatch: pytest.MonkeyPatch,
     variable: str | None,
     commit: str,
@@ -121,22 +120,20 @@ def test_without_a_repository_or_git(
         monkeypatch.setenv("SEQ2SWEEP_COMMIT", variable)
     if not installed:
         monkeypatch.setenv("PATH", str(tmp_path))
-    tags = lineage(tmp_path, example)
-    assert (tags["git.commit"], tags["git.dirty"]) == (commit, dirty)
+    assert code(tmp_path) == {"git.commit": commit, "git.dirty": dirty}
 
 
-def test_repository_without_a_commit(
-    tmp_path: Path, example: configuration.Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repository_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
     git(tmp_path, "init", "--quiet")
-    assert lineage(tmp_path, example)["git.commit"] == "unknown"
+    assert code(tmp_path)["git.commit"] == "unknown"
 
 
 def test_parameters_data_libraries_and_machine(
     project: Path, example: configuration.Config
 ) -> None:
     tags = lineage(project, example)
+    assert tags.items() >= code(project).items()
     assert tags["params.sha256"] == configuration.fingerprint(example)
     changed = configuration.with_changes(example, {"model.heads": 8})
     assert lineage(project, changed)["params.sha256"] != tags["params.sha256"]
