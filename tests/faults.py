@@ -1210,6 +1210,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "(self.box.name, self.cursor.position)",
             ),
             ("run_id if self.experiment.has(run_id) else None", "self._parent(key)"),
+            ('== "end" and self._key_of(record) == key:', '== "end":'),
+            ("if key == self.cursor.key:  #", "if True:  #"),
         ],
         f"{PACKAGE}/tracking/recorder.py": [
             ('"run_id": None if key else run_id', '"run_id": None'),
@@ -1241,6 +1243,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('(there in ("", text) or tags.get(WRITTEN) == _sha256(there)):', "True:"),
             ("if at <= time and (", "if ("),
             ("finished = not replace and self", "finished = self"),
+            ("if replace and float(", "if False and float("),
             ("text = _whole_rows(markdown)", "text = markdown[:LONGEST_TAG]"),
         ],
     },
