@@ -66,7 +66,6 @@ def test_killed_at_any_point(
     thorough: bool,
 ) -> None:
     """At every point where a delivery can end, or, without --thorough, at every second one."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no power fails here
     kills: list[str] = []
     point = 0
     write = outbox.write_whole
