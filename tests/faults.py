@@ -1069,6 +1069,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("1 / NEAR < ratio(run) < NEAR", "True"),
             ("(run.workers, run.each) != (workers, each)", "False"),
             ('if not gpu and end["cpu_features"] != cpu_features():', "if False:"),
+            ('if not math.isclose(end["device_hours"], alike, rel_tol=1e-6):', "if False:"),
             ("run.flops_per_second / run.each * workers", "run.flops_per_second * workers"),
             (
                 "run.flops_per_second * run.workers * ratio_of_rates",

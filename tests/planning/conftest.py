@@ -61,6 +61,8 @@ def record_run(folder: Path, **figures: Any) -> None:
         "device": "CPU",
         "precision": "float32",
         "cpu_features": hardware.cpu_features(),
+        "train_seconds": 360.0,
+        "device_hours": 0.1 * (figures.get("workers") or 2),
     }
     folder.mkdir(parents=True)
     lines = [{"kind": "logged", "step": 1, "time": 0.0}, end | figures]

@@ -208,6 +208,18 @@ def test_a_run_that_was_resumed_on_other_workers_is_left_out(
     assert bool(recorded_runs(tmp_path, trials=False)) is counts
 
 
+@pytest.mark.parametrize(("before", "counts"), [(1, False), (2, True), (3, False)])
+def test_a_part_on_other_workers_without_a_regular_checkpoint_is_noticed(
+    tmp_path: Path, before: int, counts: bool
+) -> None:
+    """It was interrupted before its first one: of it only the totals have anything."""
+    parts = [(0.3, before), (1234.5, 2)]  # seconds, workers
+    seconds = sum(each for each, _ in parts)
+    hours = sum(each * workers for each, workers in parts) / 3600
+    record_run(tmp_path / "train-1", train_seconds=seconds, device_hours=hours)
+    assert bool(recorded_runs(tmp_path, trials=False)) is counts
+
+
 def test_cpus_that_never_trained_are_assumed_by_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = torch.get_num_threads()
     # On a machine of whatever speed.

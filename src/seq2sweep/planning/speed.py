@@ -140,8 +140,9 @@ def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
     """The finished trainings below `cluster.storage`; of CPUs only those of processors like this.
 
     trials: those of sweeps too. A journal that is damaged, or of an earlier version, is left out,
-    and so is a run that had other workers at a checkpoint before: its rate is that of neither. A
-    part without a regular checkpoint is not noticed: an interruption is in no journal.
+    and so is a run that had other workers before, whose rate is that of neither: its checkpoints
+    say so. An interruption is in no journal, so of a part without a regular checkpoint only another
+    number of workers is noticed, by the hours of all of them.
     """
     paths = list(storage.glob(f"*/{JOURNAL_NAME}"))
     if trials:
@@ -158,6 +159,9 @@ def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
                 # A step that is trained again counts as it was the last time.
                 trained_by[end["step"]] = workers = [end["device"], *(end[key] for key in own)]
                 if end["kind"] == "checkpoint" or any(w != workers for w in trained_by.values()):
+                    continue
+                alike = end["workers"] * end["train_seconds"] / 3600
+                if not math.isclose(end["device_hours"], alike, rel_tol=1e-6):
                     continue
                 if not gpu and end["cpu_features"] != cpu_features():
                     continue
