@@ -125,6 +125,7 @@ def by_ray(trials: int | None, updates: int | None) -> dict[str, Any]:
     from seq2sweep import console, presets
     from seq2sweep.cluster.session import ray_session
     from seq2sweep.hardware import Precision
+    from seq2sweep.planning.machine import Device
     from seq2sweep.planning.memory import memory
     from seq2sweep.planning.workload import workload
     from seq2sweep.train.step import choose_precision
@@ -145,7 +146,7 @@ def by_ray(trials: int | None, updates: int | None) -> dict[str, Any]:
             trained = (sweep if trials else training)(config, encoded, folder)
         load = workload(config, {}, encoded)
         workers = 1 if trials else config.cluster.workers
-        planned = memory(trained, load, workers=workers, precision=precision, gpu=False).needed
+        planned = memory(trained, load, Device("CPU", workers, precision), workers).needed
     return {
         "trials": trials,
         "updates": updates,

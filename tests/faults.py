@@ -921,7 +921,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("size == 2 or few or config.attention_dropout > 0", "size == 2 or few"),
         ],
         f"{PACKAGE}/planning/memory.py": [
-            ("return found.needed <= available", "return 0.9 * found.needed <= available"),
+            (").needed <= available", ").needed <= 0.9 * available"),
         ],
         f"{PACKAGE}/planning/plan.py": [
             ("    config, why = sized(", "    _, why = sized("),

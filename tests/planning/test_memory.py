@@ -23,6 +23,7 @@ from seq2sweep.train.loss import smoothed_cross_entropy
 from seq2sweep.train.step import autocast
 from tests.planning.conftest import load_of, preset, write
 
+GPU = machine.Device("H100", 8, "bf16")
 PRECISIONS: tuple[Any, ...] = ("float32", "bf16")
 CHANGES: list[dict[str, Any]] = [
     {},
@@ -85,7 +86,8 @@ def test_kernels_by_shape_take_memory_on_a_cpu_alone(project: Path) -> None:
     config, load = preset("phrasebook"), load_of("phrasebook", 80_000)
 
     def kernels(precision: Any, kind: str) -> float:
-        found = memory.memory(config, load, workers=2, precision=precision, gpu=kind == "gpu")
+        device = machine.Device("CPU" if kind == "cpu" else "H100", 2, precision)
+        found = memory.memory(config, load, device, 2)
         fragments = footprint.FRAGMENTS[kind] * (found.activations + found.logits)
         return found.other - fragments - footprint.CONTEXT_BYTES[kind]
 
@@ -99,7 +101,7 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     load = load_of("big", 4_500_000)
 
     def found(workers: int, config: Config = big) -> footprint.Memory:
-        return memory.memory(config, load, workers=workers, precision="bf16", gpu=True)
+        return memory.memory(config, load, GPU, workers)
 
     alone, eight = found(1), found(8)
     # A worker may have a sentence more than another: up to 7/8 of one beside an equal share.
@@ -113,7 +115,7 @@ def test_what_does_not_fit_says_what_to_change(project: Path) -> None:
     assert plain.exchange == plain.gradients == eight.gradients
 
     def advice(available: float, workers: int = 1) -> str:
-        return memory.advice(big, load, available, workers=workers, precision="bf16", gpu=True)
+        return memory.advice(big, load, GPU, workers, available)
 
     for available in (6e9, 16e9):
         tokens = int(advice(available).split()[3])
@@ -186,20 +188,19 @@ def test_trials_have_sizes_of_their_own(project: Path) -> None:
 
 def test_shards_hold_a_part_of_the_model() -> None:
     whole, load = preset("big"), load_of("big", 4_500_000)
-    options: dict[str, Any] = {"precision": "bf16", "gpu": True}
     sharded = configuration.with_changes(whole, {"cluster.fsdp": True})
-    plain = memory.memory(whole, load, workers=8, **options)
-    found = memory.memory(sharded, load, workers=8, **options)
+    plain = memory.memory(whole, load, GPU, 8)
+    found = memory.memory(sharded, load, GPU, 8)
     assert (8 * found.weights, 8 * found.optimizer) == (plain.weights, plain.optimizer)
     assert found.gradients == plain.gradients / 8
     assert found.needed < plain.needed
     # Gathered in bf16, layers need no copies in it; only the projection is copied.
     assert (plain.casts, found.casts) == (2 * plain.weights / 4, 2 * 37_000 * 1024)
     other = configuration.with_changes(sharded, {"model.encoder_mixer": "convolutional"})
-    held = memory.memory(other, load, workers=8, **options)
+    held = memory.memory(other, load, GPU, 8)
     assert held.casts == pytest.approx(2 * 8 * held.weights / 4)
     # With several passes an update the gradients stay whole in between.
     passes = configuration.with_changes(sharded, {"train.tokens_per_pass": 1000})
-    assert memory.memory(passes, load, workers=8, **options).gradients == plain.gradients
-    alone = memory.memory(sharded, load, workers=1, **options)
-    assert alone == memory.memory(whole, load, workers=1, **options)
+    assert memory.memory(passes, load, GPU, 8).gradients == plain.gradients
+    alone = memory.memory(sharded, load, GPU, 1)
+    assert alone == memory.memory(whole, load, GPU, 1)

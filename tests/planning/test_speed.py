@@ -64,10 +64,10 @@ def test_only_a_pass_of_the_largest_share_is_the_only_one(workers: int) -> None:
     load = load_of("big", 4_500_000)
     auto, _ = memory.sized(
         preset("big", **{"train.tokens_per_pass": "auto"}),
-        *(load, None),
-        workers=workers,
-        precision="bf16",
-        gpu=True,
+        load,
+        machine.Device("H200", workers, "bf16"),
+        workers,
+        None,
     )
     equal = preset("big", **{"train.tokens_per_pass": -(-25_000 // workers)})
     rates = machine.parse("8 x H200", auto, ROOT).rates()

@@ -9,46 +9,33 @@ import numpy as np
 from seq2sweep.config import Config
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
+from seq2sweep.planning.machine import Device
 from seq2sweep.planning.workload import Workload
 from seq2sweep.train import footprint
-from seq2sweep.train.footprint import LargestPass, Memory
+from seq2sweep.train.footprint import Memory
 
 FEWEST_TOKENS = 500
 """Of a pass that is worth its time."""
 
 
 def memory(
-    config: Config,
-    load: Workload,
-    *,
-    workers: int,
-    precision: Precision,
-    gpu: bool,
-    tokens: int | None = None,
+    config: Config, load: Workload, device: Device, workers: int, tokens: int | None = None
 ) -> Memory:
     """What one of so many workers needs for `config`. tokens: of a pass, instead of its own."""
-    per_token = sum(bytes_per_token(config, load, precision, gpu=gpu))
-    tokens = config.train.pass_tokens if tokens is None else tokens
     return footprint.memory(
         config,
         load.vocabulary_size,
-        per_token,
-        tokens,
+        sum(bytes_per_token(config, load, device.precision, gpu=device.gpu)),
+        config.train.pass_tokens if tokens is None else tokens,
         longest=load.longest,
         workers=workers,
-        precision=precision,
-        gpu=gpu,
+        precision=device.precision,
+        gpu=device.gpu,
     )
 
 
 def sized(
-    config: Config,
-    load: Workload,
-    available: float | None,
-    *,
-    workers: int,
-    precision: Precision,
-    gpu: bool,
+    config: Config, load: Workload, device: Device, workers: int, available: float | None
 ) -> tuple[Config, str | None]:
     """With a number where train.tokens_per_pass is auto, and why it is that one.
 
@@ -59,39 +46,23 @@ def sized(
     if available is None:
         tokens = footprint.share_of(config, workers, load.longest)
         return config.sized(tokens), "all of a worker's share of an update, memory unknown"
-    found: LargestPass = footprint.largest_pass(
+    found = footprint.largest_pass(
         config,
         load.vocabulary_size,
         load.longest,
         available,
         workers=workers,
-        precision=precision,
-        gpu=gpu,
+        precision=device.precision,
+        gpu=device.gpu,
     )
     return config.sized(found.tokens), found.why
 
 
-def advice(
-    config: Config,
-    load: Workload,
-    available: float,
-    *,
-    workers: int,
-    precision: Precision,
-    gpu: bool,
-) -> str:
+def advice(config: Config, load: Workload, device: Device, workers: int, available: float) -> str:
     """What to change where one of so many workers does not fit into so many bytes."""
 
     def fits(hundreds: int) -> bool:
-        found = memory(
-            config,
-            load,
-            workers=workers,
-            precision=precision,
-            gpu=gpu,
-            tokens=100 * hundreds,
-        )
-        return found.needed <= available
+        return memory(config, load, device, workers, 100 * hundreds).needed <= available
 
     most = range(FEWEST_TOKENS // 100, config.train.pass_tokens // 100 + 1)
     if fitting := bisect.bisect(most, False, key=lambda hundreds: not fits(hundreds)):

@@ -60,14 +60,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     load = workload(config, pairs, ENCODED if "encode" in made else None)
     here = machine.planned(config, given, project, mfu)
     of_sweep = sweeps.sweep(config, load, here)
-    config, why = sized(
-        config,
-        load,
-        here.device.memory,
-        workers=here.workers,
-        precision=here.device.precision,
-        gpu=here.device.gpu,
-    )
+    config, why = sized(config, load, here.device, here.workers, here.device.memory)
     whole, speed = training(config, load), here.training_speed(config, load)
     about = data.data_plan(config, _checkpoint_bytes(config, whole, of_sweep, runs), runs, pairs)
     times = _parts(config, about, load, here, whole, of_sweep)
@@ -197,18 +190,17 @@ def _training(whole: Training, load: Workload, here: Machine, parts: list[Part])
 
 
 def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
-    device, workers, precision = here.device, here.workers, here.device.precision
-    found = memory(config, load, workers=workers, precision=precision, gpu=device.gpu)
-    fits = None if device.memory is None else found.needed <= device.memory
+    device, available = here.device, here.device.memory
+    found = memory(config, load, device, here.workers)
+    fits = None if available is None else found.needed <= available
+    said = None
+    if available is not None and not fits:
+        said = advice(config, load, device, here.workers, available)
     return asdict(found) | {
         "needed": found.needed,
-        "available": device.memory,
+        "available": available,
         "fits": fits,
-        "advice": advice(
-            config, load, device.memory, workers=workers, precision=precision, gpu=device.gpu
-        )
-        if device.memory is not None and not fits
-        else None,
+        "advice": said,
     }
 
 

@@ -192,11 +192,9 @@ def _row(
     span = EXACT
     workers, device = config.sweep.workers_per_trial, machine.device
     room = machine.trial_memory(config)
-    config, _ = sized(
-        config, load, room, workers=workers, precision=device.precision, gpu=device.gpu
-    )
+    config, _ = sized(config, load, device, workers, room)
     whole = training(config, load)
-    needed = memory(config, load, workers=workers, precision=device.precision, gpu=device.gpu)
+    needed = memory(config, load, device, workers)
     kept = min(config.train.keep_checkpoints, whole.checkpoints)
     speed, scorer = (machine.trial_speed(config, load, one=one) for one in (False, True))
     if speed is not None and scorer is not None:
