@@ -186,15 +186,11 @@ def memory_of_process(device: torch.device) -> dict[str, float]:
     """Bytes that this process takes: rss_bytes now, peak_rss_bytes since its start, and on a GPU
     peak_gpu_bytes, the most that PyTorch has reserved there. What the system does not tell is left
     out."""
+    names = {"VmRSS": "rss_bytes", "VmHWM": "peak_rss_bytes"}
     try:
         # Not getrusage: on Linux its peak is at least that of the process which started this one.
-        status = Path("/proc/self/status").read_text(errors="replace")
-        kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", status, re.MULTILINE))
-        found = {
-            name: 1024.0 * int(kilobytes[key])
-            for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"))
-            if key in kilobytes
-        }
+        status = _bytes_in("/proc/self/status")
+        found = {name: status[key] for key, name in names.items() if key in status}
     except FileNotFoundError:  # macOS, which gives its peak in bytes
         found = {"peak_rss_bytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)}
     if device.type == "cuda":
@@ -214,6 +210,13 @@ def return_unused() -> None:
     """Give a GPU what PyTorch keeps of it and no tensor holds."""
     gc.collect()
     torch.cuda.empty_cache()
+
+
+def _bytes_in(path: str) -> dict[str, float]:
+    """What lines such as `VmRSS: 12 kB` say, by name. Raises FileNotFoundError on macOS."""
+    text = Path(path).read_text(errors="replace")
+    found = re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
+    return {name: 1024.0 * int(kilobytes) for name, kilobytes in found}
 
 
 _ticks: list[tuple[int, int]] = []
@@ -242,11 +245,9 @@ def use_of_node() -> dict[str, float]:
 
 
 def _memory_of_node() -> tuple[float, float]:
-    """Bytes that there are, and those that new work may have. Raises FileNotFoundError on macOS."""
-    text = Path("/proc/meminfo").read_text(errors="replace")
-    sizes = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", text, re.MULTILINE))
-    assert len(sizes) == 2, f"/proc/meminfo has only {[*sizes]}"
-    return 1024.0 * int(sizes["MemTotal"]), 1024.0 * int(sizes["MemAvailable"])
+    """Bytes that there are, and those that new work may have; raises as `_bytes_in`."""
+    sizes = _bytes_in("/proc/meminfo")
+    return sizes["MemTotal"], sizes["MemAvailable"]
 
 
 OF_GROUP = {
@@ -307,9 +308,7 @@ def free_bytes(device: torch.device, sharers: int) -> float:
 def _own_bytes() -> float:
     """That this process has for itself; 0 where the system does not say, as macOS."""
     with contextlib.suppress(FileNotFoundError):
-        status = Path("/proc/self/status").read_text(errors="replace")
-        if found := re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE):
-            return 1024.0 * int(found[1])
+        return _bytes_in("/proc/self/status").get("RssAnon", 0.0)
     return 0.0
 
 
