@@ -285,6 +285,9 @@ def _flow(value: Any) -> str:
 
 # --- reading -------------------------------------------------------------------------------------
 
+_hints = functools.cache(typing.get_type_hints)
+"""Of a kind of section: to evaluate them is most of the work of making one."""
+
 
 def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml") -> Any:
     """A section of a kind such as `TrainConfig` from its values, with defaults for what they lack.
@@ -300,7 +303,7 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
         options = architectures()
         architecture = values.get("architecture", next(iter(options)))
         kind = options[_convert(Literal[*options], architecture, f"{prefix}architecture", name)]
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in values:
         if key not in fields:
