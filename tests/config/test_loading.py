@@ -269,16 +269,6 @@ def test_named_checkpoints_are_among_those_kept(
             assert f"among the steps that training keeps ({shown})" in error_of_change(named)
 
 
-def test_dataset_files_needs_two_names_a_split() -> None:
-    names = {
-        f"data.files.{split}": [f"{split}.a", f"{split}.b"] for split in ("train", "valid", "test")
-    }
-    config = configuration.with_changes(BASE, {"data.dataset": "files", **names})
-    assert config.data.files.valid == ("valid.a", "valid.b")
-    message = error_of_change({"data.dataset": "files", **names, "data.files.valid": ["a"]})
-    assert "data.files.valid must be two files, [source, target]" in message
-
-
 @pytest.mark.parametrize("value", ["atuo", "Auto", "4000", 0, -1, 1.5, True, None, ["auto"], {}])
 def test_tokens_a_pass_are_a_number_or_auto(value: Any) -> None:
     changes = {"train.tokens_per_pass": value}
@@ -323,14 +313,6 @@ def test_a_missing_section_is_named() -> None:
     assert "missing key model " in error_of(yaml.safe_dump(values))
     values["model"] = 3
     assert "model must be a section" in error_of(yaml.safe_dump(values))
-
-
-def test_a_key_that_stands_twice_is_refused_with_its_line() -> None:
-    text = TEXT.replace("  steps:", "  seed: 7\n  steps:")
-    line = text.splitlines().index("  seed: 7") + 1
-    message = error_of(text)
-    assert f"line {line}" in message
-    assert "'seed' appears twice" in message
 
 
 @pytest.mark.parametrize("text", ["", "3", "- a", "model: [", "a: b: c", "\tmodel: 1", "{1: 2}"])
