@@ -176,6 +176,7 @@ def _file_names() -> list[str]:
     return sorted(file.removesuffix(".yaml") for file in files if file.endswith(".yaml"))
 
 
+@functools.cache
 def _read(name: str) -> dict[str, Any]:
     if name not in _file_names():
         hint = did_you_mean(name, [*names(), *SHORT], cutoff=0.4) or ";"
