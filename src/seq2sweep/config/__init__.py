@@ -33,7 +33,6 @@ from seq2sweep.config.loading import from_dict as from_dict
 from seq2sweep.config.loading import help_texts as help_texts
 from seq2sweep.config.loading import identity as identity
 from seq2sweep.config.loading import kinds as kinds
-from seq2sweep.config.loading import known_keys as known_keys
 from seq2sweep.config.loading import load as load
 from seq2sweep.config.loading import parse as parse
 from seq2sweep.config.loading import section as section

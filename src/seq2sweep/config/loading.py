@@ -217,14 +217,9 @@ def architectures() -> Mapping[str, Any]:
 
 
 def help_texts() -> dict[str, str]:
-    """Dotted key to the comment that params.yaml has beside it."""
+    """Each dotted key, of all architectures, to the comment that params.yaml has beside it."""
     keys = _fields(typing.cast(Hashable, Config))
     return {key: field.metadata["help"] for key, field in keys.items()}
-
-
-def known_keys() -> list[str]:
-    """All dotted keys of params.yaml, whatever the architecture."""
-    return [*_fields(typing.cast(Hashable, Config))]
 
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
@@ -329,7 +324,7 @@ def _unknown(key: str, known: list[str], name: str, architecture: str) -> str:
     key = key[:LONGEST_SHOWN] if key.isprintable() else shown(key)
     if keys := [k for k in known if k.startswith(f"{key}.")]:
         return f"{name}: {key} is a section; its keys are {', '.join(keys)}"
-    if key.startswith("model.") and key in known_keys():
+    if key.startswith("model.") and key in help_texts():
         keys = [k for k in known if k.startswith("model.")]
         return (
             f"{name}: {key} is no key of model.architecture {architecture}, whose keys are "

@@ -101,7 +101,7 @@ def _check_keys(config: Config, entries: list[Keys]) -> None:
     keys = [key for entry in entries for key in entry]
     # A key of another architecture is for the variants that name it.
     several = "model.architecture" in keys
-    known = configuration.known_keys() if several else [*values]
+    known = configuration.help_texts() if several else values
     unchanged = {key: values.get(key) for key in keys if key in values or key not in known}
     configuration.with_changes(config, unchanged, "params.yaml: sweep.space")
     # A key may stand alone and with others there, as d_k does in rows A and B of Table 3.
