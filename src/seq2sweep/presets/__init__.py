@@ -110,7 +110,6 @@ def names() -> list[str]:
     return [*_file_names(), *_rows()]
 
 
-@functools.cache
 def load(name: str) -> Preset:
     """Read a preset; an unknown name is a UserError with the nearest known one."""
     name = SHORT.get(name, name)
