@@ -9,7 +9,7 @@ from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.evaluate.brackets import score_trees
 from seq2sweep.report import page, samples
 from seq2sweep.report.paper_tables.table4 import Parser
-from tests.report.made_up_results import results
+from tests.report.made_up_results import undrawn
 
 MODEL = {"layers": 4, "d_model": 1024, "positions": "learned", "target_symbols": 59}
 PAIRS = [
@@ -108,11 +108,10 @@ def parsing_results(**changed: Any) -> page.Results:
     """changed: of metrics/evaluate.json."""
     made = parser(**changed)
     return dataclasses.replace(
-        results(),
+        undrawn(),
         dataset="en → trees, craft",
         evaluate=made.evaluate,
         translations=parses(),
-        curves=[],
         sweep=None,
         model=made.model,
         parser=made,

@@ -13,10 +13,12 @@ RATE = {"recurrent": 1e10, "lstm": 4e10}
 by operations, of attention against Elman, and at half of it, of the whole layer against an LSTM."""
 
 
-def record() -> dict[str, Any]:
-    """As `measure` makes it, of layers whose time is their operations at one rate."""
+def record(*layers: str) -> dict[str, Any]:
+    """As `measure` makes it, of layers whose time is their operations at one rate: of all, where
+    none is named."""
+    rows = [row for row in ROWS if row.name in layers or not layers]
     measurements = []
-    for row in ROWS:
+    for row in rows:
         for n in LENGTHS:
             for d in WIDTHS:
                 flops = row.flops(n, d, K, R)
@@ -36,7 +38,7 @@ def record() -> dict[str, Any]:
                     }
                 )
     exponents: dict[str, Any] = {}
-    for row in ROWS:
+    for row in rows:
         own = {(m["n"], m["d"]): m for m in measurements if m["layer"] == row.name}
         exponents[row.name] = {
             "flops": fit({size: m["flops"] for size, m in own.items()}),
@@ -62,8 +64,8 @@ def record() -> dict[str, Any]:
             "torch": "2.13.0",
         },
         "measurements": measurements,
-        "chains": {row.name: {"8": 8 if "n" in row.sequential else 5, "16": 5} for row in ROWS}
-        | {name: {"8": 8, "16": 16} for name in ("recurrent", "lstm")},
+        "chains": {row.name: {"8": 8 if "n" in row.sequential else 5, "16": 5} for row in rows}
+        | {row.name: {"8": 8, "16": 16} for row in rows if row.name in ("recurrent", "lstm")},
         "paths": {
             row.name: [
                 {
@@ -76,7 +78,7 @@ def record() -> dict[str, Any]:
                 }
                 for n in (8, 16, 32, 512)
             ]
-            for row in ROWS
+            for row in rows
         },
         "exponents": exponents,
     }

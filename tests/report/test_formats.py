@@ -27,10 +27,10 @@ from tests.report.made_up_results import (
     SIGNATURE,
     failed,
     papers_own_sweep,
-    results,
     search,
     sweep,
     table3_sweep,
+    undrawn,
 )
 from tests.report.parsing_sweep import of_parsing
 from tests.report.positions.made_up_lengths import positions_sweep
@@ -248,7 +248,8 @@ def test_variants_refused_for_their_values_are_shown_with_them() -> None:
     assert "odd model.heads=0: model.heads must not be 0" in formats.markdown(found)
     assert "odd" not in str([*found.findings, *found.comparisons])
     assert len(lines(record)) == len(record["trials"])
-    assert "must not be &#39;many&#39;" in page.render(dataclasses.replace(results(), sweep=record))
+    shown = page.render(dataclasses.replace(undrawn(), sweep=record))
+    assert "must not be &#39;many&#39;" in shown
 
 
 def test_a_trial_that_could_not_be_scored_says_why() -> None:

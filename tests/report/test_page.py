@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import html
 import html.parser
@@ -30,7 +29,7 @@ from seq2sweep.report import (
     samples,
 )
 from seq2sweep.stages import stage
-from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep
+from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep, undrawn
 from tests.report.positions.made_up_lengths import positions_sweep
 
 
@@ -61,23 +60,35 @@ def rendered() -> str:
     return page.render(results())
 
 
+def changed(**parts: Any) -> str:
+    """The page of results of which these differ, and little is drawn."""
+    return page.render(dataclasses.replace(undrawn(), **parts))
+
+
+def identifiers(rendered: str) -> set[str]:
+    """The `id` of each element, of a page whose elements nest and have ids of their own."""
+    tags = Tags()
+    tags.feed(rendered)
+    assert tags.open == []
+    found = [str(value) for _, name, value in tags.attributes if name == "id"]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
 # --- the page ----------------------------------------------------------------------------------
 
 
 def test_page_is_whole_and_self_contained(rendered: str) -> None:
     tags = Tags()
     tags.feed(rendered)
-    assert tags.open == []
     for tag, name, value in tags.attributes:
         if name in ("src", "href", "action", "data"):
             assert value is not None
             beside = (tag, value) == ("a", "attention.html")
             assert beside or value.startswith(("#", "data:")), (tag, name, value)
     assert not re.search(r"@import|url\((?!#)", rendered)
-    identifiers = [value for _, name, value in tags.attributes if name == "id"]
-    assert len(identifiers) == len(set(identifiers))
     targets = re.findall(r'(?:href="|url\()#([^")]+)', rendered)
-    assert set(targets) <= set(identifiers)
+    assert set(targets) <= identifiers(rendered)
 
 
 def test_no_backtick_is_left_in_the_text(rendered: str) -> None:
@@ -121,20 +132,15 @@ def test_page_shows_what_training_cost(rendered: str) -> None:
         "0.012\u202fkWh",
     ):
         assert f"<dd>{shown}</dd>" in rendered
-    unknown = dataclasses.replace(
-        results(), train=results().train | {"mfu": None, "energy_kwh": None}
-    )
-    page_of_unknown = page.render(unknown)
-    assert "kWh" not in page_of_unknown
-    assert "utilisation" not in page_of_unknown
+    of_unknown = changed(train=results().train | {"mfu": None, "energy_kwh": None})
+    assert "kWh" not in of_unknown
+    assert "utilisation" not in of_unknown
 
 
 def test_page_says_when_the_commit_is_not_all() -> None:
-    given = results()
-    changed = dataclasses.replace(given, lineage={"git.commit": "4ad1c0", "git.dirty": "true"})
-    assert "git checkout 4ad1c0   # and changes that were not committed" in page.render(changed)
-    unknown = dataclasses.replace(given, lineage={"git.commit": "unknown"})
-    assert "git checkout" not in page.render(unknown)
+    text = changed(lineage={"git.commit": "4ad1c0", "git.dirty": "true"})
+    assert "git checkout 4ad1c0   # and changes that were not committed" in text
+    assert "git checkout" not in changed(lineage={"git.commit": "unknown"})
 
 
 @pytest.mark.parametrize(
@@ -150,24 +156,21 @@ def test_page_says_when_the_commit_is_not_all() -> None:
 def test_page_names_the_architecture_that_was_trained(
     model: dict[str, Any] | None, name: str
 ) -> None:
-    text = page.render(dataclasses.replace(results(), model=model))
+    text = changed(model=model)
     assert f'<p class="muted">A {name} trained, averaged, decoded and scored as in' in text
 
 
 @pytest.mark.parametrize("kind", ["paper", "power"])
 def test_a_length_penalty_that_is_not_the_papers_is_named(kind: str) -> None:
-    given = results()
-    evaluate = {**given.evaluate, "length_penalty": kind}
-    text = page.render(dataclasses.replace(given, evaluate=evaluate))
+    text = changed(evaluate={**results().evaluate, "length_penalty": kind})
     assert ("(length penalty power), stopping " in text) is (kind == "power")
 
 
 def test_the_papers_bleu_of_lower_cased_text_is_called_so(rendered: str) -> None:
     assert "lower-cased" not in rendered
-    given = results()
-    evaluate = copy.deepcopy(given.evaluate)
+    evaluate: Any = results().evaluate
     evaluate["bleu"]["paper"]["signature"] = SIGNATURE.replace("case:mixed", "case:lc")
-    text = page.render(dataclasses.replace(given, evaluate=evaluate))
+    text = changed(evaluate=evaluate)
     assert "compounds split for German, of lower-cased text<" in text
 
 
@@ -176,50 +179,37 @@ def test_a_training_that_diverged_is_still_a_page() -> None:
     record, large = sweep(), math.exp(700)
     record["trials"][1] |= {"valid_perplexity": large, "bleu": 0.0}
     given = results()
-    given = dataclasses.replace(
-        given,
+    text = changed(
         sweep=record,
         train={**given.train, "final": {"valid_perplexity": large}},
         evaluate={**given.evaluate, "perplexity": large},
     )
-    written = {"index.html": page.render(given), **formats.table_files(record, "en → de", 90)}
+    written = {"index.html": text, **formats.table_files(record, "en → de", 90)}
     del written["table3.csv"]
     for name, text in written.items():
         assert not re.search(r"\d{30}", text), name
         assert ("$^{304}$" if name == "table3.tex" else "10³⁰⁴") in text, name
 
 
-def test_page_is_the_same_each_time(rendered: str) -> None:
-    assert page.render(results()) == rendered
-
-
 def test_page_escapes_what_it_is_given() -> None:
     hostile = "<script>alert('x')</script> & \"y\""
-    given = results()
     record = sweep()
     record["trials"][-1]["cause"] = hostile
     record["trials"][1]["name"] = hostile
-    given = dataclasses.replace(
-        given,
+    rendered = changed(
         dataset=hostile,
         translations=[samples.Translation(hostile, hostile, "<b>x</b>", (hostile,))],
         sweep=record,
     )
-    rendered = page.render(given)
     assert "<script" not in rendered
     assert "<b>x" not in rendered
-    tags = Tags()
-    tags.feed(rendered)
-    assert tags.open == []
+    identifiers(rendered)
 
 
 def test_sections_without_data_are_left_out() -> None:
-    given = results()
-    evaluate = dict(given.evaluate)
+    evaluate = dict(results().evaluate)
     del evaluate["phenomena"]
-    short = page.render(
-        dataclasses.replace(given, evaluate=evaluate, sweep=None, curves=[], translations=[])
-    )
+    short = changed(evaluate=evaluate, sweep=None, curves=[], translations=[])
     for section in ("phenomena", "variants", "training", "translations"):
         assert f'id="{section}"' not in short
         assert f'href="#{section}"' not in short
@@ -246,19 +236,18 @@ CLAIM, TOO = ", none of them used in training", "of their sentences are in train
 def test_page_says_what_of_the_held_out_is_in_training_too(
     dropped: dict[str, int], in_training: tuple[int, int] | None, expected: str
 ) -> None:
-    given = results()
-    prepare = {split: dict(counts) for split, counts in given.prepare.items()}
+    prepare = {split: dict(counts) for split, counts in results().prepare.items()}
     prepare["train"]["dropped"], prepare["test"]["kept"] = dropped, 900
     if in_training is not None:
         for split, count in zip(("valid", "test"), in_training, strict=True):
             prepare[split]["in_training"] = count
-    assert expected in page.render(dataclasses.replace(given, prepare=prepare))
+    assert expected in changed(prepare=prepare)
 
 
 def test_a_sweep_of_failures_is_still_a_page() -> None:
     record = sweep()
     record["trials"] = [record["trials"][-1]]
-    rendered = page.render(dataclasses.replace(results(), sweep=record))
+    rendered = changed(sweep=record)
     assert "d_model 4096: out of memory" in rendered
     for heading in ("Quality against cost", "Quality against one setting", "Validation loss of"):
         assert heading not in rendered
@@ -266,12 +255,8 @@ def test_a_sweep_of_failures_is_still_a_page() -> None:
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_table_3_is_shown_with_its_figures(seeds: int) -> None:
-    rendered = page.render(dataclasses.replace(results(), sweep=table3_sweep(seeds)))
-    tags = Tags()
-    tags.feed(rendered)
-    assert tags.open == []
-    identifiers = [value for _, name, value in tags.attributes if name == "id"]
-    assert len(identifiers) == len(set(identifiers))
+    rendered = changed(sweep=table3_sweep(seeds))
+    identifiers(rendered)
     for title in ("BLEU against heads", "BLEU against d_k", "BLEU against dropout"):
         assert f'aria-label="{title}"' in rendered
     drawn = {
@@ -295,29 +280,24 @@ def test_settings_without_two_points_have_no_figure() -> None:
         for trial in record["trials"]
         if trial["group"] in ("base", "A", "C") and trial["row"] != "base"
     ]
-    rendered = page.render(dataclasses.replace(results(), sweep=record))
+    rendered = changed(sweep=record)
     assert 'aria-label="BLEU against heads"' in rendered
     assert 'aria-label="BLEU against d_k"' not in rendered
 
 
 def test_page_shows_scores_by_length_and_positions() -> None:
-    given = dataclasses.replace(
-        results(), sweep=positions_sweep(), model={"positions": "sinusoidal", "d_model": 16}
-    )
     bins = [{"shortest": 5, "longest": 8, "sentences": 1260, "bleu": 70.14}]
-    evaluate = dict(given.evaluate) | {"by_length": bins}
-    rendered = page.render(dataclasses.replace(given, evaluate=evaluate))
-    tags = Tags()
-    tags.feed(rendered)
-    assert tags.open == []
-    identifiers = [value for _, name, value in tags.attributes if name == "id"]
-    assert len(identifiers) == len(set(identifiers))
-    assert {"by-length", "positions"} <= set(identifiers)
+    rendered = changed(
+        sweep=positions_sweep(),
+        model={"positions": "sinusoidal", "d_model": 16},
+        evaluate={**results().evaluate, "by_length": bins},
+    )
+    assert {"by-length", "positions"} <= identifiers(rendered)
     assert "<td>5–8</td><td>1\u202f260</td><td>70.1</td>" in rendered
     assert 'aria-label="BLEU of variants by the length of the source"' in rendered
     assert "beyond: 17–29 (n = 490)" in rendered
     assert 'aria-label="The sinusoids of each position and dimension"' in rendered
-    learned = page.render(dataclasses.replace(given, model={"positions": "learned", "d_model": 16}))
+    learned = changed(model={"positions": "learned", "d_model": 16})
     assert "learns a vector for each position" in learned
     assert "The sinusoids of each" not in learned
 
@@ -326,10 +306,21 @@ def test_page_shows_scores_by_length_and_positions() -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the stages before write."""
     monkeypatch.chdir(tmp_path)
-    given = results()
+    write_inputs(undrawn())
+    return tmp_path
+
+
+@pytest.fixture
+def project(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same; MLflow, which takes seconds, is given nothing."""
+    monkeypatch.setattr(stage_report, "record", lambda *_: None)
+    return recorded
+
+
+def write_inputs(given: page.Results) -> None:
     stage.write_json(project_files.METRICS / "prepare.json", given.prepare)
     stage.write_json(project_files.METRICS / "train.json", given.train)
     stage.write_json(project_files.METRICS / "evaluate.json", given.evaluate)
@@ -337,7 +328,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         project_files.MODEL / "receipt.json", {"run": "train-1", "lineage": given.lineage}
     )
     stage.write_json(project_files.REPORTS / "sweep.json", given.sweep)
-    columns = list(given.curves[0])
+    columns = list(given.curves[0]) if given.curves else ["step", "loss"]
     rows = [["" if row[c] is None else repr(row[c]) for c in columns] for row in given.curves]
     curves = "\n".join(",".join(cells) for cells in [columns, *rows])
     (project_files.METRICS / "curves.csv").write_text(curves + "\n", encoding="utf-8")
@@ -349,7 +340,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text("\n".join(translations) + "\n", encoding="utf-8")
     stage.write_json(project_files.REPORTS / "table1.json", given.table1)
     stage.write_json(project_files.METRICS / "attention.json", given.attention)
-    return tmp_path
 
 
 def preset() -> configuration.Config:
@@ -357,15 +347,17 @@ def preset() -> configuration.Config:
     return configuration.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))["params"])
 
 
-def test_stage_writes_what_dvc_expects(project: Path, rendered: str) -> None:
+def test_stage_writes_what_dvc_expects(recorded: Path, rendered: str) -> None:
+    """The page is the same each time."""
+    write_inputs(results())
     stage_report.work(preset())
-    assert (project / "reports/index.html").read_text(encoding="utf-8") == rendered
-    assert "## Beside the paper" in (project / "reports/table3.md").read_text(encoding="utf-8")
-    assert not list(project.rglob("*.partial"))
+    assert (recorded / "reports/index.html").read_text(encoding="utf-8") == rendered
+    assert "## Beside the paper" in (recorded / "reports/table3.md").read_text(encoding="utf-8")
+    assert not list(recorded.rglob("*.partial"))
     declared = Path(stage_report.__file__).parents[1] / "dvc.yaml"
     outs = yaml.safe_load(declared.read_text(encoding="utf-8"))["stages"]["report"]["outs"]
     given = {f"reports/{name}" for name in ("translations.tsv", "sweep.json", "table1.json")}
-    written = {f"reports/{path.name}" for path in (project / "reports").iterdir()}
+    written = {f"reports/{path.name}" for path in (recorded / "reports").iterdir()}
     assert written - given == set(outs)
 
 
@@ -458,15 +450,14 @@ def test_report_needs_neither_torch_nor_ray_nor_mlflow() -> None:
 
 
 def test_inputs_are_left_unchanged() -> None:
-    given = results()
-    before = copy.deepcopy(given.sweep)
-    page.render(given)
-    formats.csv_text(given.sweep)
-    assert given.sweep == before
+    record = sweep()
+    changed(sweep=record)
+    formats.csv_text(record)
+    assert record == sweep()
 
 
 def test_the_page_that_is_linked_is_recorded_beside(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[list[str]] = []
 
@@ -474,12 +465,12 @@ def test_the_page_that_is_linked_is_recorded_beside(
         given.append([path.name for path in files])
 
     def relay(*where: Any) -> Any:
-        return contextlib.nullcontext(types.SimpleNamespace(root=project, to=None))
+        return contextlib.nullcontext(types.SimpleNamespace(root=recorded, to=None))
 
     monkeypatch.setattr(stage_report, "attach", attach)
     monkeypatch.setattr("seq2sweep.tracking.relay_thread.RelayThread", relay)
     for name in ("index.html", "attention.html"):
-        (project / "reports" / name).write_text("a page", encoding="utf-8")
+        (recorded / "reports" / name).write_text("a page", encoding="utf-8")
         stage_report.record(preset(), {"run": "train-1"}, results(), {**results().evaluate})
     assert given == [["index.html"], ["index.html", "attention.html"]]
 

@@ -9,7 +9,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from seq2sweep.report.markdown import Table
 from seq2sweep.report.paper_tables.table1 import section, table1_files, tables, where
 from seq2sweep.report.paper_tables.table1_record import problem
 from tests.hostile import json_shapes
-from tests.report.made_up_results import results
+from tests.report.made_up_results import undrawn
 from tests.report.made_up_table1 import record
 
 RECORD = record()
@@ -172,18 +171,10 @@ def test_files_hold_every_measurement() -> None:
 
 
 def test_the_page_has_a_section_where_it_was_measured() -> None:
-    assert 'id="table1"' not in page.render(dataclasses.replace(results(), table1=None))
-    shown = page.render(results())
+    assert 'id="table1"' not in page.render(dataclasses.replace(undrawn(), table1=None))
+    shown = page.render(undrawn())
     assert '<h2 id="table1">Why self-attention: Table 1, measured</h2>' in shown
     assert '<a href="#table1">' in shown
-
-
-def two_layers() -> dict[str, Any]:
-    """A record of little to damage."""
-    names = ("self_attention", "recurrent")
-    parts = {p: {n: RECORD[p][n] for n in names} for p in ("chains", "paths", "exponents")}
-    measured = [m for m in RECORD["measurements"] if m["layer"] in names]
-    return RECORD | parts | {"measurements": measured}
 
 
 def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
@@ -193,7 +184,7 @@ def test_a_damaged_record_is_one_line(tmp_path: Path) -> None:
     assert problem(RECORD | {"exponents": {"gru": {}}}) == "exponents.gru is of no known layer"
     assert problem(RECORD | {"exponents": {}}) == "nothing was measured"
     refused = 0
-    for damaged in json_shapes(two_layers()):
+    for damaged in json_shapes(record("self_attention", "recurrent")):
         path.write_text(json.dumps(damaged), encoding="utf-8")
         # What may be so, such as an interval that is not known, makes a page all the same.
         try:
