@@ -108,21 +108,11 @@ class Parser:
         """Of the model, as one of ours."""
         return f"{architecture_name(self.model)} (ours)"
 
-    @property
-    def unconstrained(self) -> str:
-        """`name`, where it searches among all symbols."""
-        return f"{self.name}, unconstrained"
-
 
 def architecture_name(model: Mapping[str, Any] | None) -> str:
     """What a model with these settings is called; the paper's own where they are unknown."""
     settings = model if isinstance(model, Mapping) else {}
     return RIVALS.get(str(settings.get("architecture")), "Transformer")
-
-
-def margin_of(evaluate: Mapping[str, Any]) -> float | None:
-    """Half of the bootstrap's 95 % interval of F1; None where it is not known."""
-    return (evaluate.get("confidence") or {}).get("margin")
 
 
 def table4_files(parser: Parser | None) -> dict[str, str]:
@@ -137,47 +127,47 @@ def _csv(parser: Parser | None) -> str:
         {"of": "paper", "parser": row.parser, "training": row.training, "f1": row.f1}
         for row in ROWS
     ]
-    return as_csv([*(_csv_lines(parser) if parser else []), *printed], CSV_COLUMNS)
+    return as_csv([*(_lines(parser) if parser else []), *printed], CSV_COLUMNS)
 
 
-def _csv_lines(parser: Parser) -> list[dict[str, Any]]:
-    all_have = {"of": "measured", "dataset": parser.dataset, "comparable": parser.standard}
-    lines = [all_have | line for of in parser.scored for line in _of_training(parser, *of)]
-    for line in lines:
-        line["comparable"] = parser.standard and line["training"] != SEMI_SUPERVISED
-    for name, scores in (parser.evaluate.get("floors") or {}).items():
-        lines.append(all_have | {"parser": FLOORS.get(name, name)} | _score_columns(scores))
-    return lines
-
-
-def _of_training(
-    parser: Parser, trained_on: str, evaluate: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    model = parser.model or {}
-    system = {
-        "training": trained_on,
-        **{key: model.get(key) for key in ("layers", "d_model")},
-        "parameters": parser.parameters,
-        **{key: evaluate[key] for key in ("beam", "alpha")},
-        "length_penalty": evaluate.get("length_penalty", "paper"),
-    }
-    counts = {key: evaluate[key] for key in ("sentences", "errors", "skipped")}
-    malformed = (evaluate.get("well_formed") or {}).get("malformed")
-    ours = {"parser": parser.name, "f1_margin": margin_of(evaluate), "constrained": True, **counts}
-    lines = [system | ours | {"malformed": malformed} | _score_columns(evaluate)]
-    if free := evaluate.get("unconstrained"):
-        more = {
-            "parser": parser.unconstrained,
-            "constrained": False,
-            "malformed": free["malformed"],
+def _lines(parser: Parser) -> list[dict[str, Any]]:
+    """What is known, by CSV_COLUMNS, of each training, searched among well-formed trees and, where
+    that was done, among all; then of the floors."""
+    model, lines = parser.model or {}, []
+    for trained_on, evaluate in parser.scored:
+        system = {
+            "training": trained_on,
+            "comparable": parser.standard and trained_on != SEMI_SUPERVISED,
+            **{key: model.get(key) for key in ("layers", "d_model")},
+            "parameters": parser.parameters,
+            **{key: evaluate[key] for key in ("beam", "alpha")},
+            "length_penalty": evaluate.get("length_penalty", "paper"),
         }
-        lines.append(system | more | _score_columns(free))
-    return lines
+        ours = {
+            "parser": parser.name,
+            "f1_margin": (evaluate.get("confidence") or {}).get("margin"),
+            "constrained": True,
+            **{key: evaluate[key] for key in ("sentences", "errors", "skipped")},
+            "malformed": (evaluate.get("well_formed") or {}).get("malformed"),
+        }
+        lines.append(system | ours | _scores(evaluate))
+        if free := evaluate.get("unconstrained"):
+            more = {
+                "parser": f"{parser.name}, unconstrained",
+                "constrained": False,
+                "malformed": free["malformed"],
+            }
+            lines.append(system | more | _scores(free))
+    for name, scores in (parser.evaluate.get("floors") or {}).items():
+        floor = {"parser": FLOORS.get(name, name), "comparable": parser.standard}
+        lines.append(floor | _scores(scores))
+    return [{"of": "measured", "dataset": parser.dataset} | line for line in lines]
 
 
-def _score_columns(scores: Mapping[str, Any]) -> dict[str, Any]:
+def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     short = (scores.get("short") or {}).get("f1")
-    return {name: scores.get(name) for name in SCORES} | {"f1_short": short}
+    known = {name: scores.get(name) for name in SCORES}
+    return known | {"f1": scores["f1"], "f1_short": short}
 
 
 def section(parser: Parser | None) -> dict[str, Any]:
@@ -206,38 +196,27 @@ def where(parser: Parser | None) -> str:
 
 
 def _measured(parser: Parser) -> Table:
-    rows = [
-        row for trained_on, evaluate in parser.scored for row in _rows(parser, trained_on, evaluate)
-    ]
-    for name, scores in (parser.evaluate.get("floors") or {}).items():
-        about = FLOORS.get(name, name)
-        rows.append((about, *[MISSING] * 6, *_scores(scores)))
+    rows = [_row(line) for line in _lines(parser)]
     return Table("Measured", MEASURED, rows, _notes(parser), (1, 2, 6))
 
 
-def _rows(parser: Parser, trained_on: str, evaluate: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Of one training, searched among well-formed trees and, where that was done, among all."""
-    model, margin = parser.model or {}, margin_of(evaluate)
-    plus_or_minus = f" ± {fixed(margin, 1)}" if margin is not None else ""
-    system = (
-        trained_on,
-        parser.dataset,
-        *(plain(model.get(key, MISSING)) for key in ("layers", "d_model")),
-        millions(parser.parameters),
-        decoding(evaluate),
-    )
-    rows = [(parser.name, *system, *_scores(evaluate, plus_or_minus))]
-    if free := evaluate.get("unconstrained"):
-        rows.append((parser.unconstrained, *system, *_scores(free)))
-    return rows
-
-
-def _scores(scores: Mapping[str, Any], margin: str = "") -> tuple[str, ...]:
-    """F1, precision, recall, complete match, F1 of short sentences; a dash for what is unknown."""
+def _row(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """One of `_lines`, rounded; a dash for what is not known. A floor is of no system."""
+    system, margin = [MISSING] * 6, line.get("f1_margin")
+    if "training" in line:
+        sizes = (line["layers"], line["d_model"])
+        system = [
+            line["training"],
+            line["dataset"],
+            *(MISSING if size is None else plain(size) for size in sizes),
+            millions(line["parameters"]),
+            decoding(line),
+        ]
     return (
-        fixed(scores["f1"], 1) + margin,
-        *(fixed(scores.get(name), 1) for name in ("precision", "recall", "complete")),
-        fixed((scores.get("short") or {}).get("f1"), 1),
+        line["parser"],
+        *system,
+        fixed(line["f1"], 1) + ("" if margin is None else f" ± {fixed(margin, 1)}"),
+        *(fixed(line[name], 1) for name in ("precision", "recall", "complete", "f1_short")),
     )
 
 
