@@ -54,24 +54,22 @@ def table2_files(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, str
 
     dataset: what was translated, in words.
     """
-    measured = sweep is not None and "table2" in sweep
-    ending = [] if measured else [NOT_MEASURED]
+    sweep = sweep or {}
+    ending = [] if "table2" in sweep else [NOT_MEASURED]
     return paper_files("table2", TITLE, section(sweep, dataset), _csv(sweep), ending=ending)
 
 
-def _csv(sweep: Mapping[str, Any] | None) -> str:
+def _csv(sweep: Mapping[str, Any]) -> str:
     """A line a row of the paper's table; the measured columns of rows that are here, empty else.
 
     Of a sweep of parsing there is no `paper_bleu_*`, and `f1*` in place of `bleu*`.
     """
-    score = Score.of(sweep or {})
+    score = Score.of(sweep)
     figures = ("parameters", "valid_perplexity", *score.columns, "flops", "device_hours")
-    measured = {}
-    if sweep is not None and "table2" in sweep:
+    measured, tried = {}, {}
+    if "table2" in sweep:
         measured = {v.architecture: v for v in aggregate(sweep)}
-    tried = {
-        one["variant"]: one for one in (sweep or {}).get("table2", {}).get("architectures", ())
-    }
+        tried = _tried(sweep)
     lines = []
     for row in ROWS:
         line: dict[str, Any] = {"model": row.name, "architecture": row.architecture}
@@ -96,7 +94,7 @@ def _csv(sweep: Mapping[str, Any] | None) -> str:
         own = tried.get(variant.name, {}) if variant else {}
         # Of the base's train.learning_rate_scale.
         line["learning_rate_multiple"] = own.get("best")
-        line["flops_of_tries"] = flops_of_tries(own) or None
+        line["flops_of_tries"] = _flops_of_tries(own)
         line["status"] = variant and variant.status
         lines.append(line)
     return as_csv(lines, lines[0])
@@ -121,8 +119,9 @@ def tables(sweep: Mapping[str, Any] | None) -> list[Table]:
     The paper's is of translation, and not shown beside a sweep of parsing.
     """
     printed = Table("As printed", PAPER, [_printed(row) for row in ROWS], PAPER_NOTES, (5, 6))
-    found = [] if sweep is None or "table2" not in sweep else [_measured(sweep)]
-    return found if sweep is not None and Score.of(sweep) != BLEU else [*found, printed]
+    sweep = sweep or {}
+    found = [_measured(sweep)] if "table2" in sweep else []
+    return [*found, printed] if Score.of(sweep) == BLEU else found
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -168,16 +167,10 @@ def _headings(score: Score) -> tuple[str, ...]:
 
 def _measured(sweep: Mapping[str, Any]) -> Table:
     score = Score.of(sweep)
-    tried = {one["variant"]: one for one in sweep["table2"]["architectures"]}
-    variants = aggregate(sweep)
-    tried_rates = sweep["table2"]["learning_rates"]
-    rates = [plain(rate) for rate in tried_rates]
-    share = sweep["table2"]["search_share"]
-    edges = [
-        name
-        for name, one in tried.items()
-        if len(rates) > 1 and one["best"] in (min(tried_rates), max(tried_rates))
-    ]
+    tried, variants = _tried(sweep), aggregate(sweep)
+    share, rates = (sweep["table2"][key] for key in ("search_share", "learning_rates"))
+    ends = (min(rates), max(rates)) if len(rates) > 1 else ()
+    edges = [name for name, one in tried.items() if one["best"] in ends]
     paper = ", and as the paper counted it (tokenised, compounds split for German)"
     paper += ", but of lower-cased text" * lowercase(sweep)
     notes = [
@@ -185,9 +178,10 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"{score.rule}{paper * (score == BLEU)}.",
         "Each model got the same FLOPs, by its formula: those of the base's `train.steps`. "
         f"{100 * share:g} % of them went into {len(rates)} tries of the learning rate "
-        f"({', '.join(rates)} × the base's `train.learning_rate_scale`), of which the lowest "
-        "validation perplexity was chosen; the rest into the training of each seed. FLOPs and "
-        "device-hours are those of one training; what the tries took is beside, no part of them.",
+        f"({', '.join(map(plain, rates))} × the base's `train.learning_rate_scale`), of which the "
+        "lowest validation perplexity was chosen; the rest into the training of each seed. FLOPs "
+        "and device-hours are those of one training; what the tries took is beside, no part of "
+        "them.",
         f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
         "that a token costs as many FLOPs as it costs the base.",
         "p: paired bootstrap over sentences against base.",
@@ -252,9 +246,9 @@ def _row(variant: Variant, base: Variant, tried: Mapping[str, Any]) -> list[str]
         with_margin(variant.figures["valid_perplexity"], 2),
         *(with_margin(variant.figures[name], 1) for name in variant.score.columns),
         MISSING if against is None else _difference(against),
-        MISSING if against is None or against.p is None else p_value(against.p),
+        MISSING if against is None else p_value(against.p),
         powers(variant.mean("flops") or None),
-        powers(flops_of_tries(tried) or None),
+        powers(_flops_of_tries(tried)),
         fixed(variant.mean("device_hours"), 3) + f" {SHARED}" * bool(variant.shared),
         MISSING if tried.get("best") is None else f"{plain(tried['best'])} ×",
         variant.status,
@@ -269,6 +263,11 @@ def _difference(against: Against) -> str:
     return f"{shown} ({signed(low, 1)} to {signed(high, 1)})"
 
 
-def flops_of_tries(tried: Mapping[str, Any]) -> float:
-    """Of all tries of an architecture."""
-    return sum(one["flops"] or 0.0 for one in tried.get("tries", ()))
+def _tried(sweep: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """By variant what `sweep_report.describe_entrants` says of each."""
+    return {one["variant"]: one for one in sweep["table2"]["architectures"]}
+
+
+def _flops_of_tries(tried: Mapping[str, Any]) -> float | None:
+    """Of all tries of an architecture; None where there are none."""
+    return sum(one["flops"] or 0.0 for one in tried.get("tries", ())) or None
