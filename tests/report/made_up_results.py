@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -400,6 +402,11 @@ def seeded_sweep(scores: Mapping[str, Sequence[float]]) -> dict[str, Any]:
             trials.append(one | {"variant": name, "seed": seed})
     base = {"model": BASE_MODEL | common, "train": dict(BASE_TRAIN)}
     return sweep() | {"scheduler": "none", "base": base, "trials": trials, "significance": None}
+
+
+def csv_lines(text: str) -> list[dict[str, str]]:
+    """The lines of a file of a table, by their headings."""
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 def failed(status: str, cause: str) -> dict[str, Any]:

@@ -270,7 +270,7 @@ LESS = {"recurrent": -3.0, "convolutional": -2.0}
 MORE = {"recurrent": -1.0, "convolutional": 1.0}
 
 
-def test_self_attention_that_matters_more_in_the_encoder() -> None:
+def test_where_self_attention_matters_more() -> None:
     found = said(mixers(LESS, MORE))[MATTERS]
     assert found.verdict == "holds"
     assert found.source == "Domhan 2018 (ACL, P18-1167), no claim of the paper"
@@ -279,9 +279,6 @@ def test_self_attention_that_matters_more_in_the_encoder() -> None:
         "(95 % −2.2 to −1.8); convolutional −2.0 in the encoder, +1.0 in the decoder, difference "
         "−3.0 BLEU (95 % −3.2 to −2.8); mean of all, difference −2.5 BLEU (95 % −2.7 to −2.3)"
     )
-
-
-def test_self_attention_that_matters_more_in_the_decoder() -> None:
     assert said(mixers(MORE, LESS))[MATTERS].verdict == "does not hold"
 
 

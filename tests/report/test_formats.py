@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import itertools
 import re
 import statistics
@@ -25,6 +23,7 @@ from seq2sweep.report.markdown import escape
 from seq2sweep.report.table import NONE_YET, Tables
 from tests.report.made_up_results import (
     SIGNATURE,
+    csv_lines,
     failed,
     papers_own_sweep,
     search,
@@ -55,7 +54,7 @@ def hostile() -> dict[str, Any]:
 
 
 def lines(record: dict[str, Any] | None) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(formats.csv_text(record))))
+    return csv_lines(formats.csv_text(record))
 
 
 # --- Markdown ------------------------------------------------------------------------------------
@@ -288,8 +287,7 @@ def test_a_sweep_of_parsing_says_f1_everywhere(record: dict[str, Any]) -> None:
     assert "F1 is by EVALB's rules: `EVALB, COLLINS.prm`" in files["table3.md"]
     # The same numbers under another name, without what there is of translation alone.
     translated, parsed = (
-        list(csv.DictReader(io.StringIO(table_files(one, "x", 3000)["table3.csv"])))
-        for one in (record, of_parsing(record))
+        csv_lines(table_files(one, "x", 3000)["table3.csv"]) for one in (record, of_parsing(record))
     )
     for before, after in zip(translated, parsed, strict=True):
         others = {"bleu_paper", "chrf", "paper_bleu"}

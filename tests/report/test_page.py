@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import html
 import html.parser
 import json
 import math
@@ -31,6 +30,7 @@ from seq2sweep.report import (
 from seq2sweep.stages import stage
 from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep, undrawn
 from tests.report.positions.made_up_lengths import positions_sweep
+from tests.report.test_sweep_plots import texts
 
 
 class Tags(html.parser.HTMLParser):
@@ -259,18 +259,11 @@ def test_table_3_is_shown_with_its_figures(seeds: int) -> None:
     identifiers(rendered)
     for title in ("BLEU against heads", "BLEU against d_k", "BLEU against dropout"):
         assert f'aria-label="{title}"' in rendered
-    drawn = {
-        word for svg in re.findall(r"<svg.*?</svg>", rendered, re.DOTALL) for word in words(svg)
-    }
+    drawn = set(texts("".join(re.findall(r"<svg.*?</svg>", rendered, re.DOTALL))))
     assert {"A-heads-32", "C-d_ff-4096", "E-learned-positions", "base"} <= drawn
     assert "big" not in drawn  # it was refused, and has no figures
     assert ("Bars: 95 % intervals over seeds" in rendered) == (seeds > 1)
     assert f"Trials: {20 * seeds - 1 - seeds} finished, 1 failed, {seeds} refused" in rendered
-
-
-def words(svg: str) -> set[str]:
-    """Each text of a drawing."""
-    return {html.unescape(text).strip() for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)}
 
 
 def test_settings_without_two_points_have_no_figure() -> None:

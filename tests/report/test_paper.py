@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import re
 from typing import Any
 
 import pytest
 
-from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
 from seq2sweep.report import (
     formats,
@@ -20,16 +17,9 @@ from seq2sweep.report import (
     table,
 )
 from seq2sweep.report.aggregate import aggregate
-from tests.report.made_up_results import papers_own_sweep, sweep, table3_sweep
+from tests.report.made_up_results import csv_lines, papers_own_sweep, sweep, table3_sweep
 from tests.report.parsing_sweep import of_parsing
-
-
-def rows(record: dict[str, Any]) -> dict[str, table.Row]:
-    return {row.cells[0]: row for row in table.rows(aggregate(record), record)}
-
-
-def column(name: str) -> int:
-    return table.headings(BLEU).index(name)
+from tests.report.test_table import rows
 
 
 def compared(record: dict[str, Any]) -> dict[str, paper.Comparison]:
@@ -114,7 +104,7 @@ def test_a_row_that_changes_its_base_the_other_way_is_not_compared(
         if f"{section}.{name}" not in one["changes"]:
             one[section] = one[section] | {name: value}
     assert before.keys() - compared(record).keys() == other_way
-    lines = csv.DictReader(io.StringIO(formats.csv_text(record)))
+    lines = csv_lines(formats.csv_text(record))
     unpaired = {line["variant"] for line in lines if not line["paper_row"]}
     assert unpaired == other_way
 
@@ -128,7 +118,7 @@ def test_a_sweep_of_another_architecture_is_none_of_table_3() -> None:
     assert not found.findings
     assert [row.cells[0] for row in found.rows][:3] == ["base", "heads 1", "heads 8"]
     assert "`model.architecture` of the base row is recurrent" in " ".join(found.notes)
-    lines = csv.DictReader(io.StringIO(formats.csv_text(record)))
+    lines = csv_lines(formats.csv_text(record))
     assert {line["paper_row"] for line in lines} == {""}
     # What a setting does is drawn of any model.
     drawn = [one["title"] for one in sweep_plots.effects(aggregate(record))]

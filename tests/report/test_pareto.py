@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import itertools
 from typing import Any
 
@@ -18,7 +16,7 @@ from seq2sweep.report import (
 )
 from seq2sweep.report.aggregate import Variant, aggregate, estimate
 from seq2sweep.report.pareto import Objective
-from tests.report.made_up_results import search, sweep, table3_sweep
+from tests.report.made_up_results import csv_lines, search, sweep, table3_sweep
 from tests.report.parsing_sweep import of_parsing
 
 HIGHER = {"bleu": True, "flops": False, "valid_perplexity": False, "parameters": False}
@@ -167,7 +165,7 @@ def test_the_table_marks_the_front_and_numbers_the_proposals() -> None:
     ]
     alone = of(search(), "bleu")
     assert not any(row.front for row in table.rows(aggregate(alone), alone))
-    lines = list(csv.DictReader(io.StringIO(formats.csv_text(search()))))
+    lines = csv_lines(formats.csv_text(search()))
     assert [line["proposal"] for line in lines] == ["", "1", "2", "4", "6", "5"]
 
 

@@ -30,6 +30,18 @@ def points(places: dict[str, tuple[float, float]]) -> list[dict[str, Any]]:
     ]
 
 
+def texts(svg: str) -> list[str]:
+    """Each text of a drawing."""
+    found = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    return [html.unescape(text).strip() for text in found]
+
+
+def height_of(svg: str) -> float:
+    size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', svg)
+    assert size
+    return float(size.group(1))
+
+
 def drawn(trials: list[dict[str, Any]], sought: list[Objective] | None = None) -> str:
     found = sweep_plots.objectives(aggregate(sweep() | {"trials": trials}), sought or [])
     assert found is not None
@@ -166,11 +178,8 @@ def test_of_many_variants_base_and_the_front_are_named_and_the_plot_stays_low() 
         trials = [sweep()["trials"][0] | {"flops": 50.0, "bleu": 20.0}, *points(best | others)]
         found = sweep_plots.objectives(aggregate(sweep() | {"trials": trials}), [])
         assert found is not None
-        size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', found["svg"])
-        assert size
-        texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", found["svg"]))
         names = {"base", *best, *others}
-        return found["caption"], names & texts, float(size.group(1))
+        return found["caption"], names & set(texts(found["svg"])), height_of(found["svg"])
 
     caption, named, height = scatter(60)
     assert len(named) == 60
@@ -187,10 +196,8 @@ def test_losses_are_named_in_the_order_in_which_they_end(seeds: int) -> None:
     found = sweep_plots.validation_losses(variants)
     assert found is not None
     assert found["caption"] == ""
-    drawing = found["svg"]
     ends = {variant.label: variant.curve[-1][1] for variant in variants if variant.curve}
-    texts = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", drawing)]
-    named = [text for text in texts if text in ends]
+    named = [text for text in texts(found["svg"]) if text in ends]
     assert named == sorted(ends, key=lambda label: -ends[label])
 
 
@@ -206,10 +213,8 @@ def test_of_many_losses_the_lowest_are_named() -> None:
         ]
         found = sweep_plots.validation_losses(aggregate(sweep() | {"trials": trials}))
         assert found is not None
-        size = re.search(r'viewBox="0 0 [\d.]+ ([\d.]+)"', found["svg"])
-        assert size
-        texts = re.findall(r"<text[^>]*>([^<]*)</text>", found["svg"])
-        return found["caption"], set(texts) & set(names), float(size.group(1))
+        shown = set(names).intersection(texts(found["svg"]))
+        return found["caption"], shown, height_of(found["svg"])
 
     lowest = {"base", *(f"v{n}" for n in range(1, 40))}
     caption, named, height = drawn(40)

@@ -103,7 +103,7 @@ def results(config: Config, tmp_path: Path) -> list[TrialResult]:
 
 
 def ended(result: TrialResult, status: Ending, **changes: Any) -> TrialResult:
-    return TrialResult(**{**vars(result), "status": status, **changes})
+    return dataclasses.replace(result, status=status, **changes)
 
 
 def test_a_trial_that_finished_has_all_figures(results: list[TrialResult]) -> None:
@@ -246,7 +246,8 @@ def test_addresses_in_the_report_have_no_passwords(config: Config) -> None:
 
 def test_other_methods_have_no_rows(tiny_config: Config, results: list[TrialResult]) -> None:
     [variant, *_], _ = variants(tiny_config)
-    entry = sweep_report.describe(TrialResult(**{**vars(results[0]), "variant": variant}), 90, {})
+    other = dataclasses.replace(results[0], variant=variant)
+    entry = sweep_report.describe(other, 90, {})
     assert (entry["row"], entry["group"], entry["mlflow_run_id"]) == (None, None, None)
 
 

@@ -25,6 +25,11 @@ def rows(record: dict[str, Any]) -> dict[str, table.Row]:
     return {row.cells[0]: row for row in table.rows(aggregate(record), record)}
 
 
+def said(record: dict[str, Any]) -> str:
+    """The notes of its table."""
+    return " ".join(table.notes(record, aggregate(record), "x", 1))
+
+
 def column(name: str) -> int:
     return table.headings(BLEU).index(name)
 
@@ -162,22 +167,18 @@ def test_a_seed_that_was_stopped_is_not_in_the_mean_of_those_that_finished() -> 
 def test_a_row_that_the_seeds_do_not_test_is_named() -> None:
     record = table3_sweep(3)
     record["significance"] = table3_sweep()["significance"]
-
-    def said() -> str:
-        return " ".join(table.notes(record, aggregate(record), "x", 1))
-
     unseen = "What another seed would have changed"
-    assert table.UNSEEN in said()
-    assert unseen not in said()
+    assert table.UNSEEN in said(record)
+    assert unseen not in said(record)
 
     def lose_two_of(name: str) -> None:
         for trial_of_it in [t for t in record["trials"] if t["variant"] == name][1:]:
             trial_of_it |= {"status": "failed", "bleu": None, "valid_perplexity": None}
 
     lose_two_of("A-heads-1")
-    assert f"{unseen} of A-heads-1 is not in it." in said()
+    assert f"{unseen} of A-heads-1 is not in it." in said(record)
     lose_two_of("base")
-    assert f"{unseen} is not in it." in said()
+    assert f"{unseen} is not in it." in said(record)
 
 
 def test_rows_that_chance_explains_are_marked() -> None:
@@ -187,12 +188,11 @@ def test_rows_that_chance_explains_are_marked() -> None:
     unseen = {name for name, of in record["significance"].items() if not of["seen"]}
     assert marked == unseen
     assert 0 < len(unseen) < 18
-    said = " ".join(table.notes(record, aggregate(record), "x", 1))
-    assert "no difference to the base row's BLEU can be seen" in said
-    assert "What another seed would have changed is not in it" in said
+    assert "no difference to the base row's BLEU can be seen" in said(record)
+    assert "What another seed would have changed is not in it" in said(record)
     # Nothing is known of an older sweep, so nothing is marked.
     assert not any(table.UNSEEN in row.cells[bleu] for row in rows(sweep()).values())
-    assert table.UNSEEN not in " ".join(table.notes(sweep(), aggregate(sweep()), "x", 1))
+    assert table.UNSEEN not in said(sweep())
 
 
 def test_stopped_failed_and_refused_variants_say_so() -> None:
@@ -223,27 +223,25 @@ def test_device_hours_of_a_shared_device_are_marked() -> None:
     record = table3_sweep()
     hours = column("device-hours")
     plain = rows(record)["A-heads-1"].cells[hours]
-    assert table.SHARED not in " ".join(table.notes(record, aggregate(record), "x", 1))
+    assert table.SHARED not in said(record)
     for one in record["trials"]:
         one["shared_device"] = one["name"] == "A-heads-1"
     marked = {name for name, row in rows(record).items() if table.SHARED in row.cells[hours]}
     assert marked == {"A-heads-1"}
     assert rows(record)["A-heads-1"].cells[hours] == f"{plain} {table.SHARED}"
-    said = " ".join(table.notes(record, aggregate(record), "x", 1))
-    assert f"{table.SHARED}: trained while other trials ran on the same device" in said
+    assert f"{table.SHARED}: trained while other trials ran on the same device" in said(record)
     assert r"$\dagger$" in formats.latex(table.tables(record, "x", 1))
 
 
 def test_a_note_says_the_precision() -> None:
     record = table3_sweep()
-    assert "precision" not in " ".join(table.notes(record, aggregate(record), "x", 1))
+    assert "precision" not in said(record)
     for one in record["trials"]:
         one["train"] = one["train"] | {"precision": "float32"}
-    assert "All rows are trained in float32." in table.notes(record, aggregate(record), "x", 1)
+    assert "All rows are trained in float32." in said(record)
     record["trials"][1] |= {"train_precision": "bf16"}
-    said = " ".join(table.notes(record, aggregate(record), "x", 1))
-    assert "not all trained in the same precision" in said
-    assert "in float32): A-heads-1." in said
+    assert "not all trained in the same precision" in said(record)
+    assert "in float32): A-heads-1." in said(record)
 
 
 # --- parsing -------------------------------------------------------------------------------------
@@ -262,6 +260,6 @@ def test_a_table_of_parsing_has_f1_in_place_of_bleu() -> None:
     )
     for one, other in zip(of_parsers.rows, of_translation.rows, strict=True):
         assert one.cells == (*other.cells[:dropped], *other.cells[dropped + 1 :])
-    said = " ".join(of_parsers.notes)
-    assert "no difference to the base row's F1 can be seen" in said
-    assert "PPL is per symbol of a tree" in said
+    notes = " ".join(of_parsers.notes)
+    assert "no difference to the base row's F1 can be seen" in notes
+    assert "PPL is per symbol of a tree" in notes

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import csv
 import dataclasses
-import io
 import json
 import re
 from pathlib import Path
@@ -19,7 +17,7 @@ from seq2sweep.report.markdown import Table
 from seq2sweep.report.paper_tables.table1 import section, table1_files, tables, where
 from seq2sweep.report.paper_tables.table1_record import problem
 from tests.hostile import json_shapes
-from tests.report.made_up_results import undrawn
+from tests.report.made_up_results import csv_lines, undrawn
 from tests.report.made_up_table1 import record
 
 RECORD = record()
@@ -154,7 +152,7 @@ def test_plots_show_both_crossovers() -> None:
 def test_files_hold_every_measurement() -> None:
     files = table1_files(RECORD)
     assert sorted(files) == ["table1.csv", "table1.html", "table1.md", "table1.tex"]
-    lines = list(csv.DictReader(io.StringIO(files["table1.csv"])))
+    lines = csv_lines(files["table1.csv"])
     assert len(lines) == len(RECORD["measurements"])
     for line, m in zip(lines, RECORD["measurements"], strict=True):
         assert line["layer"] == m["layer"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from typing import Any
@@ -17,7 +15,7 @@ from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.paper_tables import table2
 from seq2sweep.report.paper_tables.table2 import table2_files
 from seq2sweep.report.table import SHARED, SHARED_NOTE
-from tests.report.made_up_results import sweep, trial
+from tests.report.made_up_results import csv_lines, sweep, trial
 from tests.report.parsing_sweep import of_parsing
 
 BLEU = {
@@ -114,7 +112,7 @@ def test_without_a_sweep_there_are_the_papers_figures_alone() -> None:
         assert "## Measured" not in files["table2.md"]
         assert "| GNMT + RL " in files["table2.md"]
         assert "sweep.method: table2" in files["table2.html"]
-        rows = list(csv.DictReader(io.StringIO(files["table2.csv"])))
+        rows = csv_lines(files["table2.csv"])
         assert len(rows) == len(paper.ROWS)
         assert all(row["bleu"] == "" for row in rows)
 
@@ -209,7 +207,7 @@ def test_it_names_the_tries_that_no_choice_could_fall_on() -> None:
 
 def test_files_have_the_figures_unrounded() -> None:
     files = table2_files(made_up(), "the phrasebook")
-    rows = {row["model"]: row for row in csv.DictReader(io.StringIO(files["table2.csv"]))}
+    rows = {row["model"]: row for row in csv_lines(files["table2.csv"])}
     gnmt = rows["GNMT + RL"]
     assert float(gnmt["bleu"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3)
     assert float(gnmt["bleu_difference"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3 - 31)
@@ -281,8 +279,7 @@ def test_a_sweep_of_parsing_is_shown_without_the_papers_table() -> None:
     assert list(table.headings) == [there.headings[n].replace("BLEU", "F1") for n in kept]
     assert [list(row) for row in table.rows] == [[row[n] for n in kept] for row in there.rows]
     assert table2.NOT_MEASURED not in files["table2.md"]
-    lines = csv.DictReader(io.StringIO(files["table2.csv"]))
-    f1 = {line["architecture"]: line["f1"] for line in lines}
+    f1 = {line["architecture"]: line["f1"] for line in csv_lines(files["table2.csv"])}
     assert float(f1["bytenet"]) == pytest.approx(12.5)
     other = of_parsing(sweep())
     assert table2.tables(other) == []

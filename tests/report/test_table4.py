@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from seq2sweep.presets.parsers import ROWS, TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report.paper_tables import table4
 from seq2sweep.report.paper_tables.table4 import table4_files
 from tests.report.made_up_parsing import evaluate, parser
+from tests.report.made_up_results import csv_lines
 
 PRINTED = """
 Vinyals & Kaiser et al. (2014) | WSJ only, discriminative | 88.3
@@ -28,10 +27,6 @@ Transformer (4 layers) | semi-supervised | 92.7
 Luong et al. (2015) | multi-task | 93.0
 Dyer et al. (2016) | generative | 93.3
 """
-
-
-def rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_the_papers_rows_are_as_printed() -> None:
@@ -50,7 +45,7 @@ def test_where_nothing_was_parsed_there_are_the_papers_rows_alone() -> None:
         assert "Nothing was parsed: set `data.target: trees`" in plain
         assert "ours" not in text
         assert "91.3" in text
-    found = rows(files["table4.csv"])
+    found = csv_lines(files["table4.csv"])
     assert [(row["parser"], row["training"], float(row["f1"])) for row in found] == [
         dataclasses.astuple(row) for row in ROWS
     ]
@@ -97,7 +92,7 @@ def test_another_architecture_is_called_by_its_name() -> None:
     made = dataclasses.replace(made, model={**(made.model or {}), "architecture": "recurrent"})
     names = ["GNMT (ours)", "GNMT (ours), unconstrained"]
     assert [row[0] for row in table4.tables(made)[0].rows[:2]] == names
-    found = rows(table4_files(made)["table4.csv"])
+    found = csv_lines(table4_files(made)["table4.csv"])
     assert [row["parser"] for row in found[:2]] == names
 
 
@@ -110,7 +105,7 @@ def test_only_the_penn_treebank_is_comparable(standard: bool, told: str) -> None
         if kind != "table4.csv":
             assert told in text
             assert ("Not comparable" in text) is not standard
-    found = rows(table4_files(parser(standard))["table4.csv"])
+    found = csv_lines(table4_files(parser(standard))["table4.csv"])
     assert {row["comparable"] for row in found if row["of"] == "measured"} == {str(standard)}
 
 
@@ -121,7 +116,7 @@ def test_a_semi_supervised_parser_is_not_comparable() -> None:
     assert (
         "the two tables are comparable. The semi-supervised parser had other" in found["table4.md"]
     )
-    lines = [row for row in rows(found["table4.csv"]) if row["of"] == "measured"]
+    lines = [row for row in csv_lines(found["table4.csv"]) if row["of"] == "measured"]
     told = {row["comparable"] for row in lines if row["training"] == "semi-supervised"}
     assert told == {"False"}
     assert {r["comparable"] for r in lines if r["training"] != "semi-supervised"} == {"True"}
@@ -129,7 +124,7 @@ def test_a_semi_supervised_parser_is_not_comparable() -> None:
 
 def test_the_file_of_numbers_is_not_rounded() -> None:
     made = parser()
-    found = rows(table4_files(made)["table4.csv"])
+    found = csv_lines(table4_files(made)["table4.csv"])
     assert len(found) == 4 + 12
     ours, free = found[:2]
     assert float(ours["f1"]) == made.evaluate["f1"]
@@ -157,7 +152,7 @@ def test_a_length_penalty_that_is_not_the_papers_is_named(kind: str | None) -> N
     files = table4_files(dataclasses.replace(made, evaluate=scores | known))
     for format in ("md", "tex", "html"):
         assert ("(length penalty power)" in files[f"table4.{format}"]) is (kind == "power")
-    found = rows(files["table4.csv"])
+    found = csv_lines(files["table4.csv"])
     assert [row["length_penalty"] for row in found[:2]] == [kind or "paper"] * 2
 
 
@@ -183,7 +178,7 @@ def test_self_training_has_rows_of_its_own_with_its_gain() -> None:
     )
     assert "+1.23 F1 (95 % −0.20 to +2.50" in notes
     assert "p 0.081: not told from chance" in notes
-    found = rows(table4_files(made)["table4.csv"])
+    found = csv_lines(table4_files(made)["table4.csv"])
     assert [row["training"] for row in found[:4]] == [row[1] for row in measured.rows[:4]]
     assert float(found[2]["f1"]) == 91.25
     of_seen = GAIN | {"p": 0.0498, "seen": True}
@@ -218,7 +213,7 @@ def test_what_is_not_known_is_left_out() -> None:
     (ours,) = table4.tables(made)[0].rows
     assert ours[3:5] == ("–", "–")
     assert "±" not in ours[7]
-    assert len(rows(table4_files(made)["table4.csv"])) == 1 + 12
+    assert len(csv_lines(table4_files(made)["table4.csv"])) == 1 + 12
 
 
 def test_latex_needs_no_letters_that_it_lacks() -> None:
