@@ -7,11 +7,10 @@ each variant, and under that one for each of its seeds. Trials that are trained 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +27,7 @@ from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
@@ -107,8 +106,7 @@ def work(config: Config) -> None:
         SweepRecorder(parent, lineage, header) as recorder,
     ):
         recorder.use_data(parent, config)
-        with recording_if_cut(source, recorder) as ended:
-            results, proposals, entrants = train(config, header, chosen, recorder, ended)
+        results, proposals, entrants = train(config, header, chosen, recorder, source)
         relay.flush()
         relay.say_page(parent)
         run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
@@ -116,7 +114,6 @@ def work(config: Config) -> None:
         refused += [one.refused for one in entrants if one.refused and one.refused not in refused]
         every = [*results, *(trial for one in entrants for trial in one.tries)]
         recorder.tell_sharing(shared := sharing(every))
-        record_trials(source, recorder, every)
         seconds = time.perf_counter() - started
         size = recorder.vocabulary_size
         references = project_files.CLEAN / files.text_name("valid", "target")
@@ -174,19 +171,6 @@ def record(
     title = f"Variants: {SCORES[config.data.score].label} over FLOPs"
     run.view(VARIANTS, title, compared(SCORES[config.data.score], varied))
     run.describe(described_sweep(report, words, title))
-
-
-@contextlib.contextmanager
-def recording_if_cut(source: Source, recorder: SweepRecorder) -> Iterator[dict[str, TrialResult]]:
-    """Record the trials that the block puts into this, by name, if it is interrupted or fails: the
-    next call, maybe with other libraries, would not."""
-    ended: dict[str, TrialResult] = {}
-    try:
-        yield ended
-    except BaseException:
-        with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
-            record_trials(source, recorder, [*ended.values()])
-        raise
 
 
 def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[TrialResult]) -> None:
@@ -313,12 +297,13 @@ def train(
     header: dict[str, Any],
     chosen: list[Variant],
     recorder: SweepRecorder,
-    ended: dict[str, TrialResult],
+    source: Source,
 ) -> tuple[list[TrialResult], list[Proposal], list[Entrant]]:
     """Train and score what is chosen, or search from there on; with what a search proposed, and how
     the architectures of method table2 found their learning rates.
 
-    ended: is given the trials that have ended by name, also where this is interrupted or fails.
+    The trials that have ended are recorded, also where this is interrupted or fails: the next call,
+    maybe with other libraries, would not.
     """
     made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
@@ -326,13 +311,18 @@ def train(
     if line is not None:
         console.say(line)
 
-    def keep(results: Sequence[TrialResult]) -> None:
-        ended.update({result.variant.name: result for result in results})
+    recorded: dict[str, TrialResult] = {}
 
-    call = functools.partial(
+    def keep(results: Sequence[TrialResult]) -> None:
+        # Rounds of a search may have the trials of those before once more.
+        news = [one for one in results if recorded.get(one.variant.name) != one]
+        recorded.update({one.variant.name: one for one in news})
+        record_trials(source, recorder, news)
+
+    run = functools.partial(
         run_sweep,
         config,
-        on_cut=keep,
+        on_end=keep,
         made_by=made_by(recorder.lineage),
         encoded=stage.for_workers(config, project_files.ENCODED, header["fingerprint"]),
         project=Path.cwd(),
@@ -345,10 +335,6 @@ def train(
             stage.code_of(TrialScorer.__module__) | files.test_set(project_files.CLEAN, "valid")
         ),
     )
-
-    def run(asked: Sequence[Variant], **about: Any) -> list[TrialResult]:
-        keep(results := call(asked, **about))
-        return results
 
     with ray_session(config.cluster):
         if config.sweep.method not in ("optuna", "table2"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -319,21 +320,28 @@ def test_trials_know_of_the_cluster_that_their_driver_has_joined(
         assert {each.cluster.running_address for each in configs} == {address}
 
 
-def test_trials_that_ended_before_an_interruption_are_given_back(
-    config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), OperationalError("full")])
+def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
+    config: Config,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
 ) -> None:
     def train_all(self: _Sweep) -> None:
-        for record, cause in zip(self.records, (None, INTERRUPTED), strict=False):
+        causes = (None, INTERRUPTED) if error else [None] * len(self.records)
+        for record, cause in zip(self.records, causes, strict=False):
             record.end("failed", cause, self.on_trial, 0.0)
-        raise KeyboardInterrupt
+        if error is not None:
+            raise error
 
     monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
     monkeypatch.setattr(ray, "put", lambda value: None)
     monkeypatch.setattr(_Sweep, "train_all", train_all)
     chosen = variants(config)[0]
-    given: list[TrialResult] = []
+    given: list[list[TrialResult]] = []
     assert len(chosen) > 2
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(error)) if error else contextlib.nullcontext():
         run_sweep(
             config,
             chosen,
@@ -342,9 +350,10 @@ def test_trials_that_ended_before_an_interruption_are_given_back(
             name="sweep",
             score=scoring.score,
             on_trial=Listener(),
-            on_cut=given.extend,
+            on_end=given.append,
         )
-    assert [result.variant for result in given] == chosen[:1]
+    (ended,) = given
+    assert [result.variant for result in ended] == (chosen[:1] if error else chosen)
 
 
 def test_what_scoring_raises_is_raised(

@@ -235,7 +235,8 @@ def test_trials_on_other_nodes_find_what_was_made_on_the_head(
     storage = address or str(tmp_path / "storage")
     config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
     listener: Any = SimpleNamespace(hear=None, lineage={})
-    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, {})
+    source: Any = None
+    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, source)
     made = Path("data/encoded").resolve()
     assert given["encoded"].is_relative_to(storage) is (address is None)
     assert (given["encoded"] == made) is (address is not None)
@@ -249,10 +250,11 @@ def test_scores_are_of_the_texts_that_are_there(
 ) -> None:
     """A reference may change where no token does: a tag in a tree, or a character that is rare."""
     listener: Any = SimpleNamespace(hear=None, lineage={})
+    source: Any = None
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
 
     def scorer() -> str:
-        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, {})
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, source)
         return str(given["scorer"])
 
     first = scorer()
@@ -314,37 +316,27 @@ def test_a_trial_that_was_trained_otherwise_has_its_record_in_the_run_of_then(
     assert bool(found) is recorded
 
 
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), OperationalError("full")])
-def test_trials_that_ended_before_an_interruption_are_recorded(
+def test_trials_are_recorded_when_a_call_has_ended_them_or_is_cut(
     given: dict[str, Any],
     tiny_config: Config,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    error: BaseException | None,
 ) -> None:
-    """All but those of which the cut call has no end; else `work` does it when all have ended."""
+    """Rounds of a search may give those of earlier ones again: only what has changed is news."""
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
-    trials: Any = {n: SimpleNamespace(variant=SimpleNamespace(name=n)) for n in ("first", "second")}
-    recorded: list[Any] = []
-    monkeypatch.setattr(sweep, "record_trials", lambda source, recorder, of: recorded.extend(of))
-    recorder: Any = SimpleNamespace(hear=None, lineage={})
 
-    def run_sweep(*args: object, on_cut: Any, **more: object) -> list[Any]:
-        if error is not None:
-            on_cut([trials["second"]])
-            raise error
-        return [trials["second"]]
+    def trial(name: str, status: str = "finished") -> Any:
+        return SimpleNamespace(variant=SimpleNamespace(name=name), status=status)
 
-    monkeypatch.setattr(sweep, "run_sweep", run_sweep)
+    recorded: list[list[Any]] = []
+    monkeypatch.setattr(sweep, "record_trials", lambda source, recorder, of: recorded.append(of))
+    listener: Any = SimpleNamespace(hear=None, lineage={})
     source: Any = None
-    with (
-        pytest.raises(type(error)) if error else contextlib.nullcontext(),
-        sweep.recording_if_cut(source, recorder) as ended,
-    ):
-        ended["first"] = trials["first"]
-        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], recorder, ended)
-    assert list(ended) == ["first", "second"]
-    assert recorded == ([] if error is None else [*trials.values()])
+    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, source)
+    first, stopped, resumed = trial("first"), trial("second", "stopped early"), trial("second")
+    for ended in ([first, stopped], [trial("first"), resumed, trial("third")], []):
+        given["on_end"](ended)
+    assert recorded == [[first, stopped], [resumed, trial("third")], []]
 
 
 def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def run_sweep(
     final: bool = False,
     made_by: Mapping[str, str] | None = None,
     on_trial: OnTrial,
-    on_cut: Callable[[list[TrialResult]], None] = lambda results: None,
+    on_end: Callable[[list[TrialResult]], None] = lambda results: None,
 ) -> list[TrialResult]:
     """Train all variants inside a `ray_session`, then score their checkpoints.
 
@@ -75,7 +75,8 @@ def run_sweep(
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint and is to be scored.
-    on_cut: called with the trials that have ended, if this is interrupted or fails.
+    on_end: called once with the trials that have ended: all of them, unless this is interrupted or
+    fails.
 
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.
@@ -102,11 +103,13 @@ def run_sweep(
         except BaseException:
             with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
                 ended = [one for one in records if one.status and one.cause != INTERRUPTED]
-                on_cut([record.result() for record in ended])
+                on_end([record.result() for record in ended])
             raise
         for record in records:
             record.settle()
-    return [record.result() for record in records]
+    results = [record.result() for record in records]
+    on_end(results)
+    return results
 
 
 def require_room(config: Config) -> None:
