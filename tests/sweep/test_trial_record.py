@@ -90,6 +90,9 @@ def test_a_checkpoint_from_a_bucket_is_here_for_as_long_as_it_is_needed(
         checkpointing.verify(checkpoint)
     assert checkpoints(store.folder) == []
     assert record.checkpoint() == checkpoint
+    with pytest.raises(OSError, match="no room"), record.result().fetched():
+        raise OSError("no room")
+    assert checkpoints(store.folder) == []
 
 
 def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Path) -> None:

@@ -65,8 +65,10 @@ class TrialResult:
         """Its checkpoint, on this machine; a copy of one in a bucket goes when the block ends."""
         assert self.checkpoint is not None
         name = self.checkpoint.name
-        yield self.store.retried(lambda: self.store.fetch(name))
-        self.store.clear()
+        try:
+            yield self.store.retried(lambda: self.store.fetch(name))
+        finally:
+            self.store.clear()
 
 
 @dataclass
