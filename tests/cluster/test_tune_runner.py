@@ -307,13 +307,13 @@ def test_trials_know_of_the_cluster_that_their_driver_has_joined(
         TrialRecord.open(variant, store.child(variant.slug), "", "", False)
         for variant in variants(config)[0]
     ]
-    made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil(), lambda *said: None)
+    made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil())
     for address in (None, "10.0.0.1:6379"):
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         if address is not None:
             monkeypatch.setenv("RAY_ADDRESS", address)
         given.clear()
-        made._tuner(TuneHooks(records, store, made.on_trial), tmp_path)
+        made._tuner(TuneHooks(records, store), tmp_path)
         assert len(given) == len(records)
         monkeypatch.delenv("RAY_ADDRESS", raising=False)  # as of Ray's workers
         configs = [configuration.from_dict(each["config"]) for each in given]
@@ -331,7 +331,7 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
     def train_all(self: _Sweep) -> None:
         causes = (None, INTERRUPTED) if error else [None] * len(self.records)
         for record, cause in zip(self.records, causes, strict=False):
-            record.end("failed", cause, self.on_trial, 0.0)
+            record.end("failed", cause, 0.0)
         if error is not None:
             raise error
 

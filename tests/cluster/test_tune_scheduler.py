@@ -294,7 +294,7 @@ def test_none_begins_after_an_interruption() -> None:
 
 def test_trials_are_asked_to_stop_when_the_storage_has_taken_it(tmp_path: Path) -> None:
     """Whoever asks asks again until then."""
-    hooks = TuneHooks([], RunStore(tmp_path / "sweep", "1"), Mock())
+    hooks = TuneHooks([], RunStore(tmp_path / "sweep", "1"))
     assert not hooks.interrupt()
     assert hooks.asked, "no trial begins"
     (tmp_path / "sweep").mkdir()
@@ -340,7 +340,7 @@ def test_a_full_disk_asks_all_trials_to_save_and_ends_none(
     )
     trial = FakeTrial({"index": 0})
     sweep = RunStore(tmp_path, "1")
-    hooks = TuneHooks([record], sweep, Mock())
+    hooks = TuneHooks([record], sweep)
     hooks.errors[trial.trial_id] = raised
     (hooks.on_trial_recover if tried_again else hooks.on_trial_error)(0, [], trial)
     with monkeypatch.context() as patch:
@@ -384,7 +384,7 @@ def test_a_hang_is_told_once_with_its_stack_traces(
     of_sweep = SimpleNamespace(sweep=SimpleNamespace(max_failures=3))
     variant = SimpleNamespace(name="base", config=of_sweep)
     record: Any = SimpleNamespace(variant=variant, store=RunStore(tmp_path), folder=tmp_path)
-    trial, hooks = FakeTrial({"index": 0}), TuneHooks([record], RunStore(tmp_path), Mock())
+    trial, hooks = FakeTrial({"index": 0}), TuneHooks([record], RunStore(tmp_path))
     log = tmp_path / "hang-0.log"
     log.write_text("Timeout (0:10:00)!")
     hooks.errors[trial.trial_id] = ValueError("wrong")

@@ -359,7 +359,7 @@ def test_trials_have_as_long_to_upload_as_their_storage_needs(
     """After Ctrl-C, where any runs: docs/storage.md says ten minutes."""
     given: list[Any] = []
     store = driver_store(bucket, tmp_path / "runs" / "sweep")
-    sweep = tune_runner._Sweep(tiny_config, store, [], None, {}, Mock(), Mock())
+    sweep = tune_runner._Sweep(tiny_config, store, [], None, {}, Mock())
     monkeypatch.setattr(sweep, "_tuner", Mock())
     monkeypatch.setattr(session, "while_waiting", lambda *of, **how: given.extend([of, how]))
     sweep._run_tune()
@@ -378,7 +378,7 @@ def test_a_failure_of_an_earlier_sweep_is_not_taken_for_one_of_this(
     (variant,), _ = variants(configuration.with_changes(tiny_config, {"sweep.space": {}}))
     record = TrialRecord.open(variant, store.child("trials").child("base"), "none", "", False)
     record.store.write(FAILURE_NAME, '{"cause": "no space left", "disk_full": true}')
-    sweep = tune_runner._Sweep(tiny_config, store, [record], None, {}, Mock(), Mock())
+    sweep = tune_runner._Sweep(tiny_config, store, [record], None, {}, Mock())
     died, found = tune_scheduler.Failure("its process died"), list[object]()
 
     def run_tune() -> None:

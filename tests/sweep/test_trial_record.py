@@ -85,7 +85,7 @@ def test_a_checkpoint_from_a_bucket_is_here_for_as_long_as_it_is_needed(
         store.keep(save(store.folder / "step-00000004", 4))
         store.finish()
     record = TrialRecord.open(variant, store, "none", "", False)
-    record.end("finished", None, lambda *of: None, 1.0)
+    record.end("finished", None, 1.0)
     with record.result().fetched() as checkpoint:
         checkpointing.verify(checkpoint)
     assert checkpoints(store.folder) == []
@@ -102,7 +102,8 @@ def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Pat
     def end(torch: str) -> dict[str, str] | None:
         made_by = {"version.torch": torch}
         record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False, made_by)
-        record.end("finished", None, lambda event, of, figures: heard.append(figures), 1.0)
+        record.on_trial = lambda event, of, figures: heard.append(figures)
+        record.end("finished", None, 1.0)
         return dict(record.result().made_by or {}) or None
 
     save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
@@ -128,7 +129,7 @@ def test_a_folder_with_the_result_of_another_variant_is_no_earlier_one(
 
     save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
     first = opened()
-    first.end("finished", None, lambda event, of, figures: None, 1.0)
+    first.end("finished", None, 1.0)
     assert opened().earlier is not None
     path = tmp_path / "result.json"
     content = json.loads(path.read_text())
@@ -148,8 +149,9 @@ def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
                 told.append(figures["wall_seconds"])
 
         record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
-        record.start(hear, began)
-        record.end("finished", None, hear, ended)
+        record.on_trial = hear
+        record.start(began)
+        record.end("finished", None, ended)
         return record.result().wall_seconds
 
     save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
@@ -166,7 +168,7 @@ def test_how_far_a_stopped_trial_was_judged_is_kept(tiny_config: Config, tmp_pat
     first = record()
     assert first.told_before() is None
     for step in (4, 8, 4):  # of a trial that was tried again
-        first.report({"step": step}, lambda *about: None)
+        first.report({"step": step})
     first.status = "stopped early"
     first.save()
     again = record()
@@ -323,7 +325,7 @@ def result_of(config: Config, folder: Path, status: Ending | None = None) -> Tri
     [variant, *_], _ = variants(config)
     assert variant.config.train.steps == 12
     record = TrialRecord.open(variant, RunStore(folder), "none", "", False)
-    record.end(status or record.ended_as(), None, lambda event, of, figures: None, 1.0)
+    record.end(status or record.ended_as(), None, 1.0)
     return record.result()
 
 

@@ -35,7 +35,7 @@ from seq2sweep.config import Config, SweepConfig
 from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
-from seq2sweep.runs.run_store import Ending, RunStore
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
@@ -90,13 +90,15 @@ def run_sweep(
         trials = store.child("trials")
         names = folder_names(variants, store.retried(trials.children))
         records = [
-            TrialRecord.open(variant, trials.child(folder), schedule, scorer, final, made_by)
+            TrialRecord.open(
+                variant, trials.child(folder), schedule, scorer, final, made_by, on_trial
+            )
             for variant, folder in zip(variants, names, strict=True)
         ]
         rungs = rungs_of(config.sweep, records)
         data = store.publish(encoded.resolve())
         # Once for all trials: it may have files in it.
-        sweep = _Sweep(config, store, records, rungs, data, ray.put(score), on_trial)
+        sweep = _Sweep(config, store, records, rungs, data, ray.put(score))
         try:
             sweep.train_all()
             sweep.score_all()
@@ -157,7 +159,6 @@ class _Sweep:
     rungs: Rungs | None
     data: dict[str, str]
     score: ray.ObjectRef[Score]
-    on_trial: OnTrial
     asked: set[str] = field(default_factory=set)
     """Slugs of the trials that have been looked at for their scores."""
     scoring: dict[Any, TrialRecord] = field(default_factory=dict)
@@ -169,27 +170,23 @@ class _Sweep:
             for record in self.records:
                 if earlier := record.earlier:
                     cause = earlier["cause"] if earlier["status"] == "failed" else None
-                    self._end(record, earlier["status"], cause)
+                    record.end(earlier["status"], cause, time.monotonic())
                 else:  # else a trial whose process dies at once would have failed as it did before
                     record.store.retried(functools.partial(record.store.delete, FAILURE_NAME))
             if not all(record.status for record in self.records):
                 self._run_tune()
             for record in self.records:
-                self._end(record, "failed", "Tune ended before this trial")
+                record.end("failed", "Tune ended before this trial", time.monotonic())
         finally:
             for record in self.records:
                 if record.started:
-                    self._end(record, "failed", INTERRUPTED)
-
-    def _end(self, record: TrialRecord, status: Ending, cause: str | None) -> None:
-        """Unless it has ended."""
-        record.end(status, cause, self.on_trial, time.monotonic())
+                    record.end("failed", INTERRUPTED, time.monotonic())
 
     def _run_tune(self) -> None:
         """Train what is not done, and keep `records` up to date."""
         sweep = self.config.sweep
         scratch = self.store.folder / "tune"  # for Tune's own files
-        hooks = TuneHooks(self.records, self.store, self.on_trial)
+        hooks = TuneHooks(self.records, self.store)
 
         def at_work() -> bool:
             left = sum(not record.status for record in self.records)
@@ -343,7 +340,7 @@ class _Sweep:
             record.cause = "ended before its first checkpoint: lower train.validate_every"
             console.say(f"{record.variant.name}: not scored ({record.cause})")
         elif record.reuse_scores():
-            self.on_trial("scored", record.variant, record.scores)
+            record.on_trial("scored", record.variant, record.scores)
         else:
             cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
             task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
@@ -367,7 +364,7 @@ class _Sweep:
             record.cause = f"not scored: {why}"
             console.say(f"{record.variant.name}: not scored ({why}{traces})")
             return
-        self.on_trial("scored", record.variant, record.scores)
+        record.on_trial("scored", record.variant, record.scores)
 
 
 def _keep_traces(record: TrialRecord, error: Exception) -> str:

@@ -27,7 +27,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.runs.layout import FAILURE_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.trial_record import OnTrial, TrialRecord
+from seq2sweep.sweep.trial_record import TrialRecord
 
 
 def schedule_of(sweep: SweepConfig) -> str:
@@ -189,9 +189,9 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     trial, by Tune's id.
     """
 
-    def __init__(self, records: list[TrialRecord], sweep: RunStore, on_trial: OnTrial) -> None:
+    def __init__(self, records: list[TrialRecord], sweep: RunStore) -> None:
         """sweep: by which trials are told of an interruption."""
-        self.records, self.sweep, self.on_trial = records, sweep, on_trial
+        self.records, self.sweep = records, sweep
         self.asked = self.running = False
         self.disk_full: str | None = None
         self.errors: dict[str, Exception] = {}
@@ -221,12 +221,12 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         ended = record.ended_as()
         # Whether it was stopped early the next sweep decides again, when it knows all metrics.
         if ended == "finished" or not self.asked:
-            record.end(ended, None, self.on_trial, at)
+            record.end(ended, None, at)
 
     def _fail(self, record: TrialRecord, otherwise: Failure, at: float) -> None:
         failure = _failure(record, otherwise)
         if not self._ends_sweep(record, failure):
-            record.end("failed", failure.cause, self.on_trial, at)
+            record.end("failed", failure.cause, at)
 
     def _say_retry(self, record: TrialRecord, otherwise: Failure, failures: int) -> None:
         failure, most = _failure(record, otherwise), record.variant.config.sweep.max_failures
@@ -258,14 +258,14 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         self.running = any(trial.status == Trial.RUNNING for trial in trials)
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self._tell(self._record(trial).start, self.on_trial, time.monotonic())
+        self._tell(self._record(trial).start, time.monotonic())
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         if METRIC in result:
             metrics = {key: result[key] for key in ("step", METRIC)}
-            self._tell(self._record(trial).report, metrics, self.on_trial)
+            self._tell(self._record(trial).report, metrics)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self._tell(self._complete, self._record(trial), time.monotonic())

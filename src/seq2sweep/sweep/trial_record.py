@@ -77,7 +77,8 @@ class TrialRecord:
 
     schedule: by what rule trials are stopped; scorer: names the code that scores; earlier:
     result.json, if the variant needs no training because it ended in a sweep before; final: what
-    has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`.
+    has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`;
+    on_trial: as of `run_sweep`.
     """
 
     variant: Variant
@@ -87,6 +88,7 @@ class TrialRecord:
     earlier: dict[str, Any] | None
     final: bool = False
     made_by: Mapping[str, str] | None = None
+    on_trial: OnTrial = lambda *told: None
     started: float = 0.0
     wall_seconds: float = 0.0
     status: Ending | None = None
@@ -104,6 +106,7 @@ class TrialRecord:
         scorer: str,
         final: bool,
         made_by: Mapping[str, str] | None = None,
+        on_trial: OnTrial = lambda *told: None,
     ) -> TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         store.retried(store.refresh)
@@ -116,7 +119,7 @@ class TrialRecord:
             again = earlier["status"] == "failed" and not final
             if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
-        record = cls(variant, store, schedule, scorer, earlier, final, made_by)
+        record = cls(variant, store, schedule, scorer, earlier, final, made_by, on_trial)
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
@@ -148,25 +151,25 @@ class TrialRecord:
         """Its journal and small files, as of the last `refresh` of the store."""
         return self.store.folder
 
-    def start(self, on_trial: OnTrial, at: float) -> None:
+    def start(self, at: float) -> None:
         """Tell once that the trial began; `at` and other times here are of time.monotonic."""
         if not self.started:
             self.started = at
             details = {"done_before": self.earlier is not None, "made_by": self.made_by}
-            on_trial("started", self.variant, details)
+            self.on_trial("started", self.variant, details)
 
-    def report(self, result: dict[str, Any], on_trial: OnTrial) -> None:
+    def report(self, result: dict[str, Any]) -> None:
         """Tell of a validation, once."""
         # A trial that was tried again tells the scheduler once more what it told before.
         if result["step"] > self.last_step:
             self.last_step = result["step"]
-            on_trial("result", self.variant, result)
+            self.on_trial("result", self.variant, result)
 
-    def end(self, status: Ending, cause: str | None, on_trial: OnTrial, at: float) -> None:
+    def end(self, status: Ending, cause: str | None, at: float) -> None:
         """Tell once how the trial ended, and keep it in the folder unless it failed."""
         if self.status:
             return
-        self.start(on_trial, at)
+        self.start(at)
         self.status, self.cause = status, cause
         self.store.retried(self.store.refresh)
         figures = self.figures()
@@ -182,7 +185,7 @@ class TrialRecord:
             "journal": str(self.folder / JOURNAL_NAME),
             "nodes": nodes_of(self.folder),
         }
-        on_trial(status, self.variant, figures | details)
+        self.on_trial(status, self.variant, figures | details)
 
     def save(self) -> None:
         """Write result.json."""
