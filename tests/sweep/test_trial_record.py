@@ -25,10 +25,23 @@ from seq2sweep.sweep.trial_record import (
     TrialResult,
     nodes_of,
 )
-from seq2sweep.sweep.variants import variants
+from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Finished, Logged, Validated
 from tests.cluster.checkpoints import damage, save
+
+
+@pytest.fixture
+def variant(tiny_config: Config) -> Variant:
+    """Of twelve steps."""
+    (found, *_), _ = variants(tiny_config)
+    assert found.config.train.steps == 12
+    return found
+
+
+def opened(variant: Variant, folder: Path) -> TrialRecord:
+    """Of a sweep that stops no trial, and tries again what failed."""
+    return TrialRecord.open(variant, RunStore(folder), "none", "", final=False)
 
 
 @pytest.fixture
@@ -45,14 +58,13 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_a_checkpoint_is_verified_once(
-    tiny_config: Config, tmp_path: Path, verified: list[str]
+    variant: Variant, tmp_path: Path, verified: list[str]
 ) -> None:
     """As the rounds of a search ask for it, each with records of its own."""
-    [variant, *_], _ = variants(tiny_config)
     places = [save(tmp_path / f"step-0000000{step}", step) for step in (4, 8)]
 
     def newest() -> Path | None:
-        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False).checkpoint()
+        return opened(variant, tmp_path).checkpoint()
 
     assert [newest(), newest()] == [places[1]] * 2
     assert verified == ["step-00000008"]
@@ -62,10 +74,9 @@ def test_a_checkpoint_is_verified_once(
 
 
 def test_in_a_bucket_the_newest_is_looked_for_each_time(
-    tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files here stay, when it is trained on elsewhere."""
-    [variant, *_], _ = variants(tiny_config)
     store = RunStore(tmp_path)
     store.location = "s3://bucket/trial"
     found = [save(tmp_path / f"step-0000000{step}", step) for step in (4, 8)]
@@ -76,9 +87,8 @@ def test_in_a_bucket_the_newest_is_looked_for_each_time(
 
 
 def test_a_checkpoint_from_a_bucket_is_here_for_as_long_as_it_is_needed(
-    tiny_config: Config, tmp_path: Path, bucket: str
+    variant: Variant, tmp_path: Path, bucket: str
 ) -> None:
-    [variant, *_], _ = variants(tiny_config)
     store = driver_store(bucket, tmp_path / "sweep").child("trial")
     store.attempt = "1"
     with store.writing():
@@ -95,8 +105,7 @@ def test_a_checkpoint_from_a_bucket_is_here_for_as_long_as_it_is_needed(
     assert checkpoints(store.folder) == []
 
 
-def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Path) -> None:
-    [variant, *_], _ = variants(tiny_config)
+def test_what_trained_a_trial_is_kept_with_it(variant: Variant, tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
 
     def end(torch: str) -> dict[str, str] | None:
@@ -119,28 +128,22 @@ def test_what_trained_a_trial_is_kept_with_it(tiny_config: Config, tmp_path: Pat
 
 
 def test_a_folder_with_the_result_of_another_variant_is_no_earlier_one(
-    tiny_config: Config, tmp_path: Path
+    variant: Variant, tmp_path: Path
 ) -> None:
     """As somebody may have copied it."""
-    [variant, *_], _ = variants(tiny_config)
-
-    def opened() -> TrialRecord:
-        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
-
     save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
-    first = opened()
+    first = opened(variant, tmp_path)
     first.end("finished", None, 1.0)
-    assert opened().earlier is not None
+    assert opened(variant, tmp_path).earlier is not None
     path = tmp_path / "result.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"fingerprint": "of another"}))
-    assert opened().earlier is None
+    assert opened(variant, tmp_path).earlier is None
 
 
 def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
-    tiny_config: Config, tmp_path: Path
+    variant: Variant, tmp_path: Path
 ) -> None:
-    [variant, *_], _ = variants(tiny_config)
     told: list[float] = []
 
     def end(began: float, ended: float) -> float:
@@ -148,7 +151,7 @@ def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
             if event == "finished":
                 told.append(figures["wall_seconds"])
 
-        record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+        record = opened(variant, tmp_path)
         record.on_trial = hear
         record.start(began)
         record.end("finished", None, ended)
@@ -159,9 +162,7 @@ def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
     assert told == [7.5, 7.5]
 
 
-def test_how_far_a_stopped_trial_was_judged_is_kept(tiny_config: Config, tmp_path: Path) -> None:
-    [variant, *_], _ = variants(tiny_config)
-
+def test_how_far_a_stopped_trial_was_judged_is_kept(variant: Variant, tmp_path: Path) -> None:
     def record() -> TrialRecord:
         return TrialRecord.open(variant, RunStore(tmp_path), "asha", "code", final=False)
 
@@ -178,11 +179,7 @@ def test_how_far_a_stopped_trial_was_judged_is_kept(tiny_config: Config, tmp_pat
     assert record().told_before() == 8
 
 
-def test_scores_are_used_again_where_they_were_made_alike(
-    tiny_config: Config, tmp_path: Path
-) -> None:
-    [variant, *_], _ = variants(tiny_config)
-
+def test_scores_are_used_again_where_they_were_made_alike(variant: Variant, tmp_path: Path) -> None:
     def record(scorer: str = "code", *, final: bool = False, **changes: int) -> TrialRecord:
         named = {f"evaluate.{key}": value for key, value in changes.items()}
         config = configuration.with_changes(variant.config, named)
@@ -232,7 +229,7 @@ def test_scores_are_used_again_where_they_were_made_alike(
     ],
 )
 def test_a_trial_without_its_checkpoint_is_trained_again(
-    tiny_config: Config,
+    variant: Variant,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     status: Ending,
@@ -240,18 +237,12 @@ def test_a_trial_without_its_checkpoint_is_trained_again(
     told: str | None,
 ) -> None:
     """Else it would have no score, or that of an earlier step."""
-    [variant, *_], _ = variants(tiny_config)
-    assert variant.config.train.steps == 12
-
-    def opened() -> TrialRecord:
-        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
-
-    before = opened()
+    before = opened(variant, tmp_path)
     before.status = status
     before.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
     if left is not None:
         save(tmp_path / checkpoint_name(left), left)
-    found = opened()
+    found = opened(variant, tmp_path)
     assert (found.earlier is None) == (told is not None)
     assert found.reuse_scores() == (told is None)
     said = f"{variant.name}: {told}; it is trained again\n" if told else ""
@@ -268,35 +259,28 @@ def test_a_trial_without_its_checkpoint_is_trained_again(
     ],
 )
 def test_a_trial_has_finished_by_its_journal_and_its_last_checkpoint(
-    tiny_config: Config, tmp_path: Path, journal_ends: bool, left: int | None, expected: Ending
+    variant: Variant, tmp_path: Path, journal_ends: bool, left: int | None, expected: Ending
 ) -> None:
-    [variant, *_], _ = variants(tiny_config)
-    assert variant.config.train.steps == 12
     if journal_ends:
         (tmp_path / JOURNAL_NAME).write_text('{"kind": "finished", "step": 12}\n')
     if left is not None:
         save(tmp_path / checkpoint_name(left), left)
-    record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
+    record = opened(variant, tmp_path)
     assert record.ended_as() == expected
 
 
 def test_without_the_checkpoint_that_was_scored_a_stopped_trial_is_trained_again(
-    tiny_config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    variant: Variant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else its score would be of a later step than its other figures."""
-    [variant, *_], _ = variants(tiny_config)
-
-    def opened() -> TrialRecord:
-        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False)
-
     for step in (4, 8):
         save(tmp_path / checkpoint_name(step), step)
-    before = opened()
+    before = opened(variant, tmp_path)
     before.status = "stopped early"
     before.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
-    assert opened().earlier is not None
+    assert opened(variant, tmp_path).earlier is not None
     damage(tmp_path / checkpoint_name(8))
-    assert opened().earlier is None
+    assert opened(variant, tmp_path).earlier is None
     said = "its scores are of step 8, and its newest checkpoint is step-00000004"
     assert capsys.readouterr().out.endswith(f"{variant.name}: {said}; it is trained again\n")
 
@@ -320,11 +304,9 @@ def lose(folder: Path, *steps: int) -> None:
         shutil.rmtree(folder / checkpoint_name(step))
 
 
-def result_of(config: Config, folder: Path, status: Ending | None = None) -> TrialResult:
+def result_of(variant: Variant, folder: Path, status: Ending | None = None) -> TrialResult:
     """As it ended, or by its folder."""
-    [variant, *_], _ = variants(config)
-    assert variant.config.train.steps == 12
-    record = TrialRecord.open(variant, RunStore(folder), "none", "", False)
+    record = opened(variant, folder)
     record.end(status or record.ended_as(), None, 1.0)
     return record.result()
 
@@ -337,32 +319,32 @@ def numbers(result: TrialResult) -> tuple[Any, ...]:
 
 
 def test_a_trial_that_lost_its_end_and_was_stopped_then_is_told_up_to_there(
-    tiny_config: Config, tmp_path: Path
+    variant: Variant, tmp_path: Path
 ) -> None:
     train(tmp_path, 0, 12, "CPU")
     expected = ("finished", 12, 12, 88.0, 12e9, "CPU")
-    assert numbers(result_of(tiny_config, tmp_path)) == expected
+    assert numbers(result_of(variant, tmp_path)) == expected
     lose(tmp_path, 8, 12)
     # At a rung that it had passed before.
-    assert numbers(result_of(tiny_config, tmp_path))[:3] == ("stopped early", 4, 4)
+    assert numbers(result_of(variant, tmp_path))[:3] == ("stopped early", 4, 4)
     train(tmp_path, 4, 8, "H100")
     expected = ("stopped early", 8, 8, 192.0, 8e9, "H100")
-    assert numbers(result_of(tiny_config, tmp_path)) == expected
+    assert numbers(result_of(variant, tmp_path)) == expected
 
 
 def test_a_trial_that_lost_its_end_and_was_trained_again_has_the_figures_of_that(
-    tiny_config: Config, tmp_path: Path
+    variant: Variant, tmp_path: Path
 ) -> None:
     train(tmp_path, 0, 12, "CPU")
     lose(tmp_path, 12)
     train(tmp_path, 8, 12, "H100")
     expected = ("finished", 12, 12, 188.0, 12e9, "H100")
-    assert numbers(result_of(tiny_config, tmp_path)) == expected
+    assert numbers(result_of(variant, tmp_path)) == expected
 
 
 @pytest.mark.parametrize("then", ["interrupted", "killed"])
 def test_a_trial_is_told_up_to_the_checkpoint_that_is_scored(
-    tiny_config: Config, tmp_path: Path, then: str
+    variant: Variant, tmp_path: Path, then: str
 ) -> None:
     """A scheduler that came later may stop it where it resumes, and what came after is lost."""
     train(tmp_path, 0, 8, "CPU")
@@ -372,20 +354,20 @@ def test_a_trial_is_told_up_to_the_checkpoint_that_is_scored(
             journal.append(Validated(12, {"valid_perplexity": 1.0}))
         else:
             save(tmp_path / interrupted_name(11), 11)
-    stopped = result_of(tiny_config, tmp_path)
+    stopped = result_of(variant, tmp_path)
     assert numbers(stopped) == ("stopped early", 8, 8, 92.0, 8e9, "CPU")
     assert stopped.metrics["loss"] == 7.0
 
 
 @pytest.mark.parametrize(("status", "kept"), [("failed", [4, 8]), ("stopped early", [])])
 def test_a_trial_that_failed_or_has_no_checkpoint_is_told_by_all_of_its_journal(
-    tiny_config: Config, tmp_path: Path, status: Ending, kept: list[int]
+    variant: Variant, tmp_path: Path, status: Ending, kept: list[int]
 ) -> None:
     train(tmp_path, 0, 8, "CPU")
     lose(tmp_path, *({4, 8} - set(kept)))
     with contextlib.closing(Journal(tmp_path / JOURNAL_NAME)) as journal:
         journal.append(Logged(10, {"loss": 99.0}))
-    found = result_of(tiny_config, tmp_path, status)
+    found = result_of(variant, tmp_path, status)
     assert (found.steps, found.metrics["loss"]) == (10, 99.0)
 
 
