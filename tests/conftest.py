@@ -43,7 +43,6 @@ hypothesis.settings.load_profile("any machine")
 
 TOGETHER = (
     "tests/cluster/test_local_cluster.py",
-    "tests/cluster/test_session.py",
     "tests/cluster/test_two_nodes.py",
     "tests/jobs/test_jobs.py",
     "tests/paper/test_update.py",
@@ -59,9 +58,12 @@ ON_ONE_RAY = (
     "tests/cluster/test_bucket_sweep.py",
     "tests/cluster/test_bucket_training.py",
     "tests/cluster/test_chaos.py",
+    "tests/cluster/test_deaths.py",
     "tests/cluster/test_doctor.py",
     "tests/cluster/test_failures.py",
+    "tests/cluster/test_lost_trials.py",
     "tests/cluster/test_search_on_ray.py",
+    "tests/cluster/test_session.py",
     "tests/cluster/test_tasks.py",
     "tests/cluster/test_train_driver.py",
     "tests/cluster/test_tune_runner.py",

@@ -18,8 +18,10 @@ from typing import Any
 import psutil
 import pytest
 import ray
+import torch
 from ray import tune
 
+from pipeline.sweep import resolve
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session, tune_runner
 from seq2sweep.cluster.tune_runner import _Sweep, run_sweep
@@ -31,6 +33,7 @@ from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.trial_record import INTERRUPTED, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, variants
+from seq2sweep.train.step import choose_precision
 from tests.cluster import scoring
 from tests.conftest import Corpus
 
@@ -459,6 +462,18 @@ def test_what_is_not_to_be_scored_is_scored_only_when_it_is_asked_for(
         assert ("scored" in listener.of("base")) is ("bleu" in result.metrics) is scored
         assert ("result" in listener.of("base")) is not scored
         assert result.journal.parent.name.startswith("tried-")
+
+
+def test_a_cluster_answers_for_its_own_processors(
+    cluster: None, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver's processor would say otherwise."""
+    theirs = choose_precision("auto", torch.device("cpu"), 512)
+    opposite = {} if theirs == "bf16" else {"amx_bf16": True}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: opposite)
+    assert resolve(tiny_config, 512) != theirs
+    there = configuration.with_changes(tiny_config, {"cluster.address": "auto"})
+    assert resolve(there, 512) == theirs
 
 
 def test_a_trial_that_fits_nowhere_is_an_error_at_once(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seq2sweep import config as configuration
@@ -113,6 +113,7 @@ def test_a_row_that_is_not_valid_here_is_refused(tiny_config: Config) -> None:
     ]
 
 
+@settings(max_examples=30)
 @given(
     st.fixed_dictionaries(
         {key: st.integers(1, 64) for key in SMALL if key not in ("model.d_model", "train.steps")}
