@@ -160,10 +160,9 @@ def test_rays_memory_killer(stage: StageProcess, thorough: bool) -> None:
     "victim", [pytest.param("raylet/raylet", marks=pytest.mark.thorough), "gcs/gcs_server"]
 )
 def test_ray_itself_dies(stage: StageProcess, victim: str, thorough: bool) -> None:
-    endless = configuration.with_changes(
-        configuration.load(stage.project / "params.yaml"), {"train.steps": 100_000}
-    )
     params = stage.project / "params.yaml"
+    changes = {"train.steps": 100_000, "cluster.workers": 1}
+    endless = configuration.with_changes(configuration.load(params), changes)
     params.write_text(configuration.dump(endless), encoding="utf-8")
     stage.start()
     wait_until(lambda: stage.ended() or "step     20/" in stage.said())

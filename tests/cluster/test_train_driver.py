@@ -240,7 +240,8 @@ def test_workers_that_do_not_fit_are_an_error_at_once(
 def test_the_true_cause_of_a_failure_is_told(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
-    huge = configuration.with_changes(config, {"model.d_ff": 10**13, "cluster.max_failures": 0})
+    changes = {"model.d_ff": 10**13, "cluster.max_failures": 0, "cluster.workers": 1}
+    huge = configuration.with_changes(config, changes)
     with pytest.raises(TrainingError) as caught:
         train(huge, tiny_corpus, project, pytest.fail)
     assert "out of memory" in caught.value.cause
