@@ -121,16 +121,16 @@ def test_a_node_that_does_not_answer(cluster: None, monkeypatch: pytest.MonkeyPa
 
     (machine,) = doctor._machines()
     with pytest.raises(doctor._NoAnswerError) as caught:
-        doctor._answer(machine, doctor._ask(machine, fails))
+        doctor._answer(machine, doctor.on_node(machine.id, fails))
     assert caught.value.finding.text == "No module named 'seq2sweep'"
     monkeypatch.setattr(doctor, "PATIENCE", 0.1)
     with pytest.raises(doctor._NoAnswerError) as caught:
-        doctor._answer(machine, doctor._ask(machine, sleeps))
+        doctor._answer(machine, doctor.on_node(machine.id, sleeps))
     assert caught.value.finding.text == "none in 0.1 s"
     gone = doctor._Machine("gone", "ab" * 28, 0.0)
     monkeypatch.setattr(doctor, "PATIENCE", 60.0)
     with pytest.raises(doctor._NoAnswerError):
-        doctor._answer(gone, doctor._ask(gone, doctor.clock))
+        doctor._answer(gone, doctor.on_node(gone.id, doctor.clock))
 
 
 def test_silent_nodes_are_waited_for_together(
@@ -143,7 +143,7 @@ def test_silent_nodes_are_waited_for_together(
         now[0] += timeout
         raise ray.exceptions.GetTimeoutError
 
-    monkeypatch.setattr(doctor, "_ask", lambda *about: None)
+    monkeypatch.setattr(doctor, "on_node", lambda *about: None)
     monkeypatch.setattr(doctor.ray, "get", get)
     monkeypatch.setattr(doctor.time, "monotonic", lambda: now[0])
     findings = list(doctor._of_all(machines, "nowhere", tiny_config))
@@ -301,7 +301,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], No
     """Lets every question have the answer that a function gives."""
 
     def use(answer: Callable[[], Any]) -> None:
-        monkeypatch.setattr(doctor, "_ask", lambda *about: None)
+        monkeypatch.setattr(doctor, "on_node", lambda *about: None)
         monkeypatch.setattr(doctor, "_answer", lambda *about: answer())
 
     return use

@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -96,7 +96,7 @@ def _meeting(storage: str, project: Path) -> Iterator[tuple[str, str | None]]:
 
 
 def _of_all(machines: list[_Machine], meeting: str, config: Config) -> Iterator[Finding]:
-    asked = {machine: _ask(machine, facts, meeting, machine.id) for machine in machines}
+    asked = {machine: on_node(machine.id, facts, meeting, machine.id) for machine in machines}
     until = time.monotonic() + PATIENCE  # of all alike: they were asked at once
     told: dict[_Machine, dict[str, Any]] = {}
     for machine, reference in asked.items():
@@ -130,10 +130,6 @@ def _machines() -> list[_Machine]:
         _Machine(name(found), found["NodeID"], float(found["Resources"].get("GPU", 0)))
         for found in alive
     ]
-
-
-def _ask(machine: _Machine, question: Callable[..., Any], *about: Any) -> ray.ObjectRef[Any]:
-    return on_node(machine.id, question, *about)
 
 
 class _NoAnswerError(Exception):
@@ -235,7 +231,7 @@ def _storage(machine: _Machine, told: dict[_Machine, dict[str, Any]], meeting: s
     error = told[machine]["storage"]
     if error is not None:
         return Finding(machine.name, "storage", "problem", error, mend)
-    seen = _answer(machine, _ask(machine, names_seen, meeting))
+    seen = _answer(machine, on_node(machine.id, names_seen, meeting))
     others = {"driver": "the driver"} | {
         other.id: other.name for other in told if told[other]["storage"] is None
     }
@@ -251,7 +247,7 @@ def _clock(machine: _Machine) -> Finding:
     rounds = []
     for _ in range(5):
         before = time.time()
-        there = _answer(machine, _ask(machine, clock))
+        there = _answer(machine, on_node(machine.id, clock))
         after = time.time()
         rounds.append((after - before, there - (before + after) / 2))
     took, ahead = min(rounds)
@@ -262,9 +258,9 @@ def _clock(machine: _Machine) -> Finding:
 
 def _bandwidth(one: _Machine, other: _Machine) -> Finding:
     """How fast a block comes from one node to another."""
-    sent = _ask(one, block, BLOCK_BYTES)
+    sent = on_node(one.id, block, BLOCK_BYTES)
     ray.wait([sent], timeout=PATIENCE, fetch_local=False)
-    rate = BLOCK_BYTES / _answer(other, _ask(other, seconds_to_fetch, [sent]))
+    rate = BLOCK_BYTES / _answer(other, on_node(other.id, seconds_to_fetch, [sent]))
     text = f"{tqdm.format_sizeof(rate, 'B')}/s"
     mend = "train on fewer nodes, or raise train.tokens_per_update: gradients travel every update"
     what = f"{one.name} to {other.name}"
