@@ -1,15 +1,13 @@
-"""The four data stages, run as DVC runs them: from text to token ids, and hostile input refused."""
+"""The four data stages: from text to token ids, and hostile input refused."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +23,9 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.planning.data import known_pairs
+from tests.clone import ROOT
+from tests.pipeline.stage_runs import Run, command, environment, run, run_alone, succeed
 
-ROOT = Path(__file__).parents[2]
 MULTI30K = ROOT.parent / "shared/data/multi30k"
 STAGES = ("download", "prepare", "vocabulary", "encode")
 SMALL = {
@@ -54,37 +53,9 @@ TEXT = {
 }
 
 
-def environment() -> dict[str, str]:
-    paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-def command(stage: str) -> list[str]:
-    return [sys.executable, "-m", f"pipeline.{stage}"]
-
-
-def run(stage: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(stage),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-    )
-
-
-def succeed(stage: str, folder: Path) -> str:
-    done = run(stage, folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def refuse(stage: str, folder: Path) -> str:
+def refuse(stage: str, folder: Path, how: Run = run) -> str:
     """The one line on standard error of a stage that must exit with status 2."""
-    done = run(stage, folder)
+    done = how(stage, folder)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
@@ -133,11 +104,11 @@ def text_of(folder: Path, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project on the phrasebook after all four stages."""
+    """A project on the phrasebook after all four stages, each in a process of its own."""
     folder = tmp_path_factory.mktemp("phrasebook")
     set_params(folder, SMALL)
     for stage in STAGES:
-        output = succeed(stage, folder)
+        output = succeed(stage, folder, run_alone)
         assert f"== {stage} · " in output
     return folder
 
@@ -231,7 +202,7 @@ def test_another_seed_gives_other_text(walked: Path, tmp_path: Path) -> None:
 
 
 def test_stages_find_what_they_need_missing(tmp_path: Path) -> None:
-    assert "params.yaml is missing" in refuse("download", tmp_path)
+    assert "params.yaml is missing" in refuse("download", tmp_path, run_alone)
     set_params(tmp_path, SMALL)
     for stage, missing in (
         ("prepare", "data/raw/provenance.json is missing: run `dvc repro`"),

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,10 @@ from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.data.sources import REGISTRY
 from seq2sweep.data.vocabulary import Vocabulary
+from tests.clone import ROOT
 from tests.data.server import Page, serving
+from tests.pipeline.stage_runs import command, environment, run, succeed
 
-ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared/data"
 ENGLISH_GERMAN = ("europarl-v7", "commoncrawl", "news-commentary-v9")
 ENGLISH_FRENCH = ("europarl-v7", "commoncrawl", "un-2000", "news-commentary-v9", "giga-fren")
@@ -188,33 +188,6 @@ def pages(files: Mapping[str, bytes]) -> dict[str, Page]:
 
 def page_of(found: Mapping[str, Page], file: str) -> Page:
     return next(page for path, page in found.items() if path.endswith(f"/{file}"))
-
-
-def command(stage: str) -> list[str]:
-    return [sys.executable, "-m", f"pipeline.{stage}"]
-
-
-def environment() -> dict[str, str]:
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": paths}
-
-
-def run(stage: str, project: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(stage),
-        cwd=project,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
-def succeed(stage: str, project: Path) -> str:
-    done = run(stage, project)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def lines_of(path: Path) -> list[str]:
