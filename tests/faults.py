@@ -1397,7 +1397,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ("for place in range(width):", "for place in range(width + 1):"),
             ("for place in range(width):", "for place in range(width - 1):"),
-            ("right << 1 & (1 << n) - 1", "right << 2 & (1 << n) - 1"),
+            ("2 if causal else 3, 1, causal", "3 if causal else 5, 1, causal"),
             ("dilations=dilations, layer=layer)", "dilations=dilations, layer=0)"),
         ],
         f"{PACKAGE}/model/mixer/convolutional.py": [

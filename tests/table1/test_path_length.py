@@ -56,13 +56,6 @@ def test_each_edge_is_there_by_both(name: str, causal: bool) -> None:
                 assert not any(of_graph[i][j] for i in range(n) for j in range(i + 1, n))
 
 
-@pytest.mark.parametrize("name", ["self_attention", "convolutional", "dilated", "restricted"])
-def test_they_agree_at_64_too(name: str) -> None:
-    for causal in (False, True):
-        found = by_jacobian(name, 64, 3, 5, causal=causal)
-        assert found == by_graph(name, 64, 3, 5, causal=causal)
-
-
 def test_a_centred_stack_needs_its_dilations_again() -> None:
     """By brute force elsewhere; log_k n is the order, not the number."""
     for k, known in ((3, {8: 4, 16: 5, 27: 6, 64: 8, 128: 9}), (5, {8: 3, 16: 4, 27: 5, 128: 7})):

@@ -25,11 +25,6 @@ WIDTH = 4
 DRAWS = 3
 """Random inputs at most: what one of them shows connected is."""
 
-Frontier = tuple[int, ...]
-"""Positions reached, as the bits of a whole number, in each direction that a layer has."""
-How = tuple[int, int, bool, tuple[int, ...]]
-"""k, r, whether a layer is causal, and the dilations of a stack."""
-
 
 def dilations_below(n: int, k: int) -> tuple[int, ...]:
     """1, k, k^2, ... below n: what a dilated stack goes through over and over."""
@@ -54,12 +49,11 @@ def by_graph(
     dilations: of a dilated stack, over and over; without them 1, k, k^2, ... below n. most:
     operations after which the search ends; without it 2 n, more than any pair needs.
     """
-    if dilations is None:
-        dilations = dilations_below(n, k) if name == "dilated" else (1,)
+    dilations = dilations or _usual(name, n, k)
     longest = 0
     for start in range(n):
         wanted = (1 << n) - (1 << start) if causal else (1 << n) - 1
-        sets = itertools.islice(_reached(name, n, (k, r, causal, dilations), start), most or 2 * n)
+        sets = itertools.islice(_reached(name, n, k, r, causal, dilations, start), most or 2 * n)
         enough = (number for number, found in enumerate(sets, 1) if found & wanted == wanted)
         if (needed := next(enough, None)) is None:
             return None
@@ -71,38 +65,33 @@ def connected_by_graph(
     name: str, n: int, k: int, r: int, operations: int, *, causal: bool, dilations: tuple[int, ...]
 ) -> list[list[bool]]:
     """Whether so many operations at most bring anything of input j to output i: [i][j]."""
-    how = k, r, causal, dilations
     reached = [
-        next(itertools.islice(_reached(name, n, how, start), operations - 1, None))
-        for start in range(n)
+        next(itertools.islice(sets, operations - 1, None))
+        for sets in (_reached(name, n, k, r, causal, dilations, start) for start in range(n))
     ]
     return [[bool(found >> i & 1) for found in reached] for i in range(n)]
 
 
-def _reached(name: str, n: int, how: How, start: int) -> Iterator[int]:
-    """The positions that 1, 2, 3, ... operations reach from one, as bits."""
-    k, r, causal, dilations = how
-    frontier: Frontier = (1 << start,) * (2 if name in RECURRENT and not causal else 1)
-    reached = 0
+def _reached(
+    name: str, n: int, k: int, r: int, causal: bool, dilations: tuple[int, ...], start: int
+) -> Iterator[int]:
+    """The positions that 1, 2, 3, ... operations reach from one, as the bits of a whole number.
+
+    What is reached stays so, as each position sees itself.
+    """
+    positions = 1 << start
     for operation in itertools.count():
-        if name in RECURRENT:
-            # The first step reads the input; each later one carries the state on.
-            frontier = _steps(frontier, n) if operation else frontier
-        elif name in ("self_attention", "multi_head"):
-            frontier = ((1 << n) - (1 << start if causal else 1),)
-        else:
+        if name in ("self_attention", "multi_head"):
+            positions = (1 << n) - (1 << start if causal else 1)
+        elif name not in RECURRENT:
             step = dilations[operation % len(dilations)]
             width = r if name in ("restricted", "multi_head_restricted") else k
-            frontier = (_window(frontier[0], n, width, step, causal),)
-        for positions in frontier:
-            reached |= positions
-        yield reached
-
-
-def _steps(frontier: Frontier, n: int) -> Frontier:
-    """One position to the right and, of a second direction, one to the left."""
-    right, *left = frontier
-    return (right << 1 & (1 << n) - 1, *(positions >> 1 for positions in left))
+            positions = _window(positions, n, width, step, causal)
+        elif operation:
+            # The first step reads the input; each later one carries the state on, to the right and,
+            # of a second direction, to the left.
+            positions = _window(positions, n, 2 if causal else 3, 1, causal)
+        yield positions
 
 
 def _window(positions: int, n: int, width: int, step: int, causal: bool) -> int:
@@ -113,6 +102,10 @@ def _window(positions: int, n: int, width: int, step: int, causal: bool) -> int:
         offset = (place - behind) * step  # where the seen one stands from who sees it
         found |= positions >> offset if offset >= 0 else positions << -offset
     return found & (1 << n) - 1
+
+
+def _usual(name: str, n: int, k: int) -> tuple[int, ...]:
+    return dilations_below(n, k) if name == "dilated" else (1,)
 
 
 # --- by derivatives ------------------------------------------------------------------------------
@@ -132,13 +125,10 @@ def by_jacobian(
 
     What is connected stays so with more layers, as each position sees itself in all of them.
     """
-    if dilations is None:
-        dilations = dilations_below(n, k) if name == "dilated" else (1,)
+    dilations = dilations or _usual(name, n, k)
     generator = torch.Generator().manual_seed(n)
-    draws = [_Draw(name, n, (k, r, causal, dilations), generator) for _ in range(DRAWS)]
-    unwanted = torch.zeros(n, n, dtype=torch.bool)
-    if causal:
-        unwanted = unwanted.logical_not().triu(1)
+    draws = [_Draw(name, n, k, r, causal, dilations, generator) for _ in range(DRAWS)]
+    unwanted = torch.full((n, n), causal).triu(1)
 
     def connects(depth: int) -> bool:
         found = unwanted
@@ -163,10 +153,10 @@ def connected_by_jacobian(
 ) -> list[list[bool]]:
     """As `connected_by_graph`."""
     generator = torch.Generator().manual_seed(n)
-    found = torch.zeros(n, n, dtype=torch.bool)
-    for _ in range(DRAWS):
-        found |= _Draw(name, n, (k, r, causal, dilations), generator).support(operations)
-    connected: list[list[bool]] = found.tolist()
+    draws = (_Draw(name, n, k, r, causal, dilations, generator) for _ in range(DRAWS))
+    connected: list[list[bool]] = (
+        torch.stack([draw.support(operations) for draw in draws]).any(dim=0).tolist()
+    )
     return connected
 
 
@@ -177,10 +167,12 @@ class _Draw:
         self,
         name: str,
         n: int,
-        how: How,
+        k: int,
+        r: int,
+        causal: bool,
+        dilations: tuple[int, ...],
         generator: torch.Generator,
     ) -> None:
-        k, r, causal, dilations = how
         self.generator = generator
         x = torch.randn(n, WIDTH, dtype=torch.float64, generator=generator)
         # One copy of the sentence for each output that is differentiated.
