@@ -25,21 +25,32 @@ from ..conftest import Corpus
 from .made_up_models import TREES, settings, translator
 
 
+@pytest.fixture(scope="module")
+def scored(
+    tmp_path_factory: pytest.TempPathFactory, tiny_config: Config, tiny_corpus: Corpus
+) -> str:
+    """metrics/evaluate.json of the weights of `project`."""
+    made = translator(tmp_path_factory.mktemp("scored"), tiny_config, tiny_corpus)
+    config = settings(tiny_config, "the paper's")
+    data = evaluation.Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
+    return json.dumps(evaluation.evaluate_weights(config, made, data, "test").metrics)
+
+
 @pytest.fixture
 def project(
-    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    scored: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Translator:
     """Weights, and metrics/*.json as the pipeline finds them."""
     monkeypatch.chdir(tmp_path)
-    made = translator(tmp_path, tiny_config, tiny_corpus)
-    config = settings(tiny_config, "the paper's")
-    data = evaluation.Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
-    found = evaluation.evaluate_weights(config, made, data, "test")
     Path("metrics").mkdir()
-    Path("metrics/evaluate.json").write_text(json.dumps(found.metrics))
+    Path("metrics/evaluate.json").write_text(scored)
     Path("data").mkdir()
     Path("data/clean").symlink_to(tiny_corpus.clean)
-    return made
+    return translator(tmp_path, tiny_config, tiny_corpus)
 
 
 def written(made: Translator, folder: Path) -> tuple[dict[str, Any], str]:
