@@ -52,8 +52,7 @@ def score_model(
     beside: further metrics, made from what came out. ending: of the model's names in MLflow.
     """
     header = read_header(project_files.ENCODED, "test")
-    receipt = _receipt(config, header, model)
-    made_of = _made_of(receipt, model)
+    receipt, made_of = _receipt(config, header, model)
     translator = Translator(model, project_files.VOCABULARY, config.evaluate)
     found, wanted = len(translator.steps), config.evaluate.average_checkpoints
     if found < wanted and not config.evaluate.checkpoint_steps:
@@ -97,8 +96,11 @@ def reproducible(metrics: dict[str, Any], config: Config) -> dict[str, Any]:
     return {key: value for key, value in scores.items() if key != "decode_tokens_per_second"}
 
 
-def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Of the weights of a folder; UserError where they are of another model or vocabulary.
+def _receipt(
+    config: Config, header: dict[str, Any], folder: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """That of the weights of a folder, and what is recorded of these; UserError where it is damaged
+    or they are of another model or vocabulary.
 
     header: of the encoded data.
     """
@@ -116,14 +118,8 @@ def _receipt(config: Config, header: dict[str, Any], folder: Path) -> dict[str, 
             f"{folder} was trained with another vocabulary than {project_files.ENCODED} has now: "
             "run `dvc repro evaluate`, which trains it first"
         )
-    return receipt
-
-
-def _made_of(receipt: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Of a receipt what is recorded of the weights of a folder; `train` is that which made them, as
-    params.yaml may have been edited since. Raises UserError where it is damaged."""
-    where = f"{folder / RECEIPT}, which `dvc repro -f {folder.name}` writes again"
-    return {
+    return receipt, {
+        # That which made them: params.yaml may have been edited since.
         "train": configuration.section(TrainConfig, receipt["config"]["train"], "train.", where),
         "trained": receipt.get("trained", {}),
         "weights": receipt["checkpoints"],
