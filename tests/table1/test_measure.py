@@ -24,6 +24,13 @@ SMALL = Table1Config(lengths=(8, 16, 80), widths=(8, 64), neighbourhood=5, repea
 ABOUT = {"git.commit": "0" * 40, "hardware.cpu": "a processor", "hardware.cores": "2"}
 
 
+@pytest.fixture
+def few_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derivatives of few positions, of which the test is not."""
+    monkeypatch.setattr(measure_module, "BOTH_WAYS", (4,))
+    monkeypatch.setattr(measure_module, "CHAIN_LENGTHS", (4,))
+
+
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
     threads = torch.get_num_threads()
@@ -72,6 +79,7 @@ def test_paths_of_long_sentences_take_no_search_of_days() -> None:
     assert _path(BY_NAME["dilated"], LONGEST_SEARCH + 1, 3, 31, causal=False) == 12
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_times_of_all_sizes_are_of_one_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or an exponent would be that of the change from one to the other."""
     before, seen = products.LARGE, set()
@@ -87,6 +95,7 @@ def test_times_of_all_sizes_are_of_one_library(monkeypatch: pytest.MonkeyPatch) 
     assert before == products.LARGE
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_half_precision_is_measured_too() -> None:
     settings = Table1Config(lengths=(4, 80), widths=(4, 8), repeats=3, precision="bf16")
     record = measure(settings, ABOUT)
@@ -94,6 +103,7 @@ def test_half_precision_is_measured_too() -> None:
     assert [m["saved_bytes"] for m in saved] == [2 * m["n"] * m["d"] for m in saved]
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_some_layers_alone() -> None:
     settings = Table1Config(layers=("lstm",), lengths=(4, 8), widths=(4, 8), repeats=3)
     record = measure(settings, ABOUT)
