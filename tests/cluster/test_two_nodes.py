@@ -29,8 +29,6 @@ from tests.cluster.chaos import wait_until
 from tests.cluster.two_nodes import BUCKET, Machines
 from tests.tracking.servers import MlflowServer, postgresql
 
-pytestmark = pytest.mark.thorough
-
 STEPS = 800
 LOG_EVERY = 20
 CHANGES = {
@@ -152,6 +150,7 @@ def trains_there(machines: Machines, node: str) -> bool:
     return any(b"RayTrainWorker" in title.read_bytes() for title in titles if title.exists())
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_sweep_is_scored_on_a_node_that_does_not_see_the_project(home: Home) -> None:
     """The job's copy of it lies on the head, which is busy. Before the worker is lost."""
@@ -175,6 +174,7 @@ def test_a_sweep_is_scored_on_a_node_that_does_not_see_the_project(home: Home) -
     home.set({"cluster.job_server": home.machines.job_server})
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_trained_from_home_on_two_nodes_through_three_kills(home: Home) -> None:
     machines = home.machines
