@@ -7,10 +7,11 @@ each variant, and under that one for each of its seeds. Trials that are trained 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,7 @@ from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
-from seq2sweep.errors import OperationalError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
@@ -100,13 +101,14 @@ def work(config: Config) -> None:
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
     title, params = f"sweep {config.sweep.method}", parameters(wanted, "sweep")
-    recording = recorded_run(wanted, title, kind="sweep", lineage=lineage, params=params)
+    run = recorded_run(wanted, title, kind="sweep", lineage=lineage, params=params)
     with (
-        recording as (relay, parent),
+        run as (relay, parent),
         SweepRecorder(parent, lineage, header) as recorder,
     ):
         recorder.use_data(parent, config)
-        results, proposals, entrants = train(config, header, chosen, recorder, source)
+        with recording(source, recorder) as ended:
+            results, proposals, entrants = train(config, header, chosen, recorder, ended)
         relay.flush()
         relay.say_page(parent)
         run_ids = {name: relay.run_id(run) for name, run in recorder.runs.items()}
@@ -171,6 +173,20 @@ def record(
     title = f"Variants: {SCORES[config.data.score].label} over FLOPs"
     run.view(VARIANTS, title, compared(SCORES[config.data.score], varied))
     run.describe(described_sweep(report, words, title))
+
+
+@contextlib.contextmanager
+def recording(source: Source, recorder: SweepRecorder) -> Iterator[dict[str, TrialResult]]:
+    """Record the trials that the block puts into this, by name, once it ends; also where it is
+    interrupted or fails: the next call, maybe with other libraries, would not."""
+    ended: dict[str, TrialResult] = {}
+    try:
+        yield ended
+    except BaseException:
+        with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
+            record_trials(source, recorder, [*ended.values()])
+        raise
+    record_trials(source, recorder, [*ended.values()])
 
 
 def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[TrialResult]) -> None:
@@ -297,13 +313,12 @@ def train(
     header: dict[str, Any],
     chosen: list[Variant],
     recorder: SweepRecorder,
-    source: Source,
+    ended: dict[str, TrialResult],
 ) -> tuple[list[TrialResult], list[Proposal], list[Entrant]]:
     """Train and score what is chosen, or search from there on; with what a search proposed, and how
     the architectures of method table2 found their learning rates.
 
-    The trials that have ended are recorded, also where this is interrupted or fails: the next call,
-    maybe with other libraries, would not.
+    ended: is given the trials that have ended by name, also where this is interrupted or fails.
     """
     made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
@@ -311,13 +326,9 @@ def train(
     if line is not None:
         console.say(line)
 
-    recorded: dict[str, TrialResult] = {}
-
     def keep(results: Sequence[TrialResult]) -> None:
-        # Rounds of a search may have the trials of those before once more.
-        news = [one for one in results if recorded.get(one.variant.name) != one]
-        recorded.update({one.variant.name: one for one in news})
-        record_trials(source, recorder, news)
+        # A later round of a search may resume what an earlier one has stopped.
+        ended.update({one.variant.name: one for one in results})
 
     run = functools.partial(
         run_sweep,

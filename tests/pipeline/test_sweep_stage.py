@@ -235,8 +235,7 @@ def test_trials_on_other_nodes_find_what_was_made_on_the_head(
     storage = address or str(tmp_path / "storage")
     config = configuration.with_changes(tiny_config, {"cluster.storage": storage})
     listener: Any = SimpleNamespace(hear=None, lineage={})
-    source: Any = None
-    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, source)
+    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, {})
     made = Path("data/encoded").resolve()
     assert given["encoded"].is_relative_to(storage) is (address is None)
     assert (given["encoded"] == made) is (address is not None)
@@ -250,11 +249,10 @@ def test_scores_are_of_the_texts_that_are_there(
 ) -> None:
     """A reference may change where no token does: a tag in a tree, or a character that is rare."""
     listener: Any = SimpleNamespace(hear=None, lineage={})
-    source: Any = None
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
 
     def scorer() -> str:
-        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, source)
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, {})
         return str(given["scorer"])
 
     first = scorer()
@@ -316,13 +314,15 @@ def test_a_trial_that_was_trained_otherwise_has_its_record_in_the_run_of_then(
     assert bool(found) is recorded
 
 
-def test_trials_are_recorded_when_a_call_has_ended_them_or_is_cut(
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), OperationalError("full")])
+def test_trials_that_have_ended_are_recorded_once(
     given: dict[str, Any],
     tiny_config: Config,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
 ) -> None:
-    """Rounds of a search may give those of earlier ones again: only what has changed is news."""
+    """Also before an interruption; what a round has stopped and a later one resumed as it ended."""
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
 
     def trial(name: str, status: str = "finished") -> Any:
@@ -330,13 +330,23 @@ def test_trials_are_recorded_when_a_call_has_ended_them_or_is_cut(
 
     recorded: list[list[Any]] = []
     monkeypatch.setattr(sweep, "record_trials", lambda source, recorder, of: recorded.append(of))
-    listener: Any = SimpleNamespace(hear=None, lineage={})
+    recorder: Any = SimpleNamespace(hear=None, lineage={})
+
+    def run_sweep(*args: object, on_end: Any, **more: object) -> list[Any]:
+        on_end([trial("first"), trial("second", "stopped early")])
+        on_end([trial("second")])
+        if error is not None:
+            raise error
+        return []
+
+    monkeypatch.setattr(sweep, "run_sweep", run_sweep)
     source: Any = None
-    sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], listener, source)
-    first, stopped, resumed = trial("first"), trial("second", "stopped early"), trial("second")
-    for ended in ([first, stopped], [trial("first"), resumed, trial("third")], []):
-        given["on_end"](ended)
-    assert recorded == [[first, stopped], [resumed, trial("third")], []]
+    with (
+        pytest.raises(type(error)) if error else contextlib.nullcontext(),
+        sweep.recording(source, recorder) as ended,
+    ):
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], recorder, ended)
+    assert recorded == [[trial("first"), trial("second")]]
 
 
 def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:

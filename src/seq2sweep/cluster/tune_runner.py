@@ -75,8 +75,8 @@ def run_sweep(
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for
     every validation between them; then "scored" if it has a checkpoint and is to be scored.
-    on_end: called once with the trials that have ended: all of them, unless this is interrupted or
-    fails.
+    on_end: called at most once, with the trials that have ended: all of them, unless this is
+    interrupted or fails.
 
     Results come in the order of the variants. A failed trial is a result, not an error.
     Raises UserError when a trial does not fit the cluster.

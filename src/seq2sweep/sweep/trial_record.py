@@ -65,8 +65,9 @@ class TrialResult:
         """Its checkpoint, on this machine; a copy of one in a bucket goes when the block ends."""
         assert self.checkpoint is not None
         name = self.checkpoint.name
+        folder = self.store.retried(lambda: self.store.fetch(name))
         try:
-            yield self.store.retried(lambda: self.store.fetch(name))
+            yield folder
         finally:
             self.store.clear()
 
