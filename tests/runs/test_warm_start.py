@@ -10,6 +10,7 @@ import shutil
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.runs import journal
+from seq2sweep.runs import journal, warm_start
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
@@ -294,6 +295,21 @@ def test_another_run_is_not_gone_on_from_and_the_difference_is_told(
     project.run(changes, until=3, **other)
     assert project.computed == 3
     assert project.said == f"starts a new run: {stopped}, at step 5, differs in {difference}"
+
+
+def test_a_run_that_could_not_begin_is_told_of_when_it_does(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is there with all that says what it is, or not at all."""
+    stopped = project.run({}, until=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(warm_start, "write_json", Mock(side_effect=OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            project.run({}, until=3, data="other")
+    assert [path for path in project.storage.glob("*") if path.is_dir()] == [stopped]
+    project.run({}, until=3, data="other")
+    assert project.said is not None
+    assert project.said.startswith("starts a new run: ")
 
 
 def test_of_other_code_the_modules_are_told(project: Project) -> None:

@@ -98,9 +98,13 @@ def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
         begun = folder.exists()
         if line := _more_steps(_ExistingRun(folder, origin), others, kept):
             return line
-        # Also of one that is there: somebody may have brought it from another storage without.
-        write_json(folder / RUN_NAME, asdict(origin))
-        return None if begun else _differs_from(others, origin)
+        if begun:
+            # Without run.json if somebody has brought it from another storage.
+            write_json(folder / RUN_NAME, asdict(origin))
+            return None
+        with whole_folder(folder) as beside:
+            write_json(beside / RUN_NAME, asdict(origin))
+        return _differs_from(others, origin)
 
 
 @dataclass(frozen=True)
