@@ -568,6 +568,28 @@ def test_an_end_that_was_refused_comes_to_its_own_run_while_another_goes_on(
         assert [len(steps(experiment, run)) for run in (ended, goes_on)] == [0, STEPS]
 
 
+def test_a_refused_end_of_a_run_that_is_deleted_is_waited_for_no_more(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    name = f"evaluate-{uuid.uuid4().hex}"
+    with scenario.start(tmp_path, name) as first:
+        assert new().deliver()
+        (found,) = experiment.find(first.key)
+        experiment.client.delete_run(found.info.run_id)
+        first.finish()
+    relay = new()
+    assert relay.deliver()
+    assert "active" in relay.refused[name]
+    with scenario.start(tmp_path, name) as second:
+        second.finish()
+    assert new().deliver()  # asks once more before the other run has begun
+    again = new()
+    assert again.deliver()
+    assert again.refused == {}
+    (ended,) = experiment.find(second.key)
+    assert ended.info.status == "FINISHED"
+
+
 def test_a_run_that_cannot_be_made_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

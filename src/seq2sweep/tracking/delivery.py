@@ -122,16 +122,17 @@ class Delivery:
         return self.cursor.key
 
     def _run_of(self, record: Record, key: str) -> Run | None:
-        """The run that a record is of; None where it is attached to one that this store lacks.
+        """The run that a record is of; None where it is attached to one that this store lacks, or
+        ends an earlier run of its outbox that is gone.
 
-        Raises RefusedError where an earlier run of its outbox is gone.
+        Raises RefusedError for another record of such a run.
         """
         run_id = self.cursor.run_id
         if key != self.cursor.key:
             found = self.experiment.find(key)
-            if not found:
+            if not found and record.content["do"] != "end":
                 raise RefusedError("its run is not in MLflow any more")
-            run_id = found[0].info.run_id
+            run_id = found[0].info.run_id if found else None
         if run_id is None:
             return None
         again = self.cursor.asked_again
@@ -153,7 +154,7 @@ class Delivery:
         if do in ("start", "attach", "curves"):
             method: Any = getattr(self, f"_{do}")
         elif do == "end":
-            method = functools.partial(self._end, key, run or self._run())
+            method = functools.partial(self._end, key, run)
         elif do in Run.RECORDED:
             if run is None:
                 return  # attached to a run that this store does not have
@@ -228,9 +229,18 @@ class Delivery:
         return found
 
     def _end(
-        self, key: str, run: Run, /, time: float, status: Status, error: str | None, curves: bool
+        self,
+        key: str,
+        run: Run | None,
+        /,
+        time: float,
+        status: Status,
+        error: str | None,
+        curves: bool,
     ) -> None:
         """curves: whether a journal that is there by now is this run's own."""
+        if run is None:
+            return
         trouble = None
         if key == self.cursor.key:  # else the journal is that of a run which has begun since
             try:
