@@ -103,9 +103,11 @@ class RelayThread:
     def _work(self) -> None:
         pause, tried_again = 0.0, False
         try:
-            while not self._given_up:
+            while True:
                 self._wake.wait(min(pause, 1.0) if self._closing else pause)
                 self._wake.clear()
+                if self._given_up:
+                    return
                 self._begun += 1
                 last = self._closing
                 try:
