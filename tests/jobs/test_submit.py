@@ -394,17 +394,19 @@ def test_whoever_removes_a_jobs_results_has_all_but_the_data_made_again(
 
 @pytest.mark.parametrize("from_home", [True, False])
 @pytest.mark.parametrize(
-    ("status", "cause", "again"),
+    ("method", "status", "cause", "again"),
     [
-        ("failed", "a worker died", True),
-        ("stopped early", "no score: away", True),
-        ("finished", None, False),
-        ("refused", "too large", False),  # by its values: it would be again
+        ("grid", "failed", "a worker died", True),
+        ("grid", "stopped early", "no score: away", True),
+        ("grid", "finished", None, False),
+        ("grid", "refused", "too large", False),  # by its values: it would be again
+        ("optuna", "failed", "a worker died", False),  # the search has learned from that
     ],
 )
 def test_who_submits_a_job_that_failed_has_lost_trials_of_its_sweep_tried_again(
     stub: Project,
     monkeypatch: pytest.MonkeyPatch,
+    method: str,
     status: str,
     cause: str | None,
     again: bool,
@@ -412,7 +414,7 @@ def test_who_submits_a_job_that_failed_has_lost_trials_of_its_sweep_tried_again(
 ) -> None:
     """What ran after the sweep failed; DVC would take the sweep for done. from_home: it was."""
     make_data(stub, "aaaa")
-    report = {"trials": [{"status": status, "cause": cause}]}
+    report = {"method": method, "trials": [{"status": status, "cause": cause}]}
     monkeypatch.chdir(stub.folder)
     Path("reports").mkdir()
     Path("reports/sweep.json").write_text(json.dumps(report))

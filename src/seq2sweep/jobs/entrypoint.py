@@ -143,9 +143,10 @@ def _has_lost_trials(project: Path, description: Description) -> bool:
     path = project / project_files.SWEEP
     if str(project_files.SWEEP) in description.inputs or not path.exists():
         return False
-    return any(
-        trial["cause"] and trial["status"] != "refused" for trial in read_json(path)["trials"]
-    )
+    report = read_json(path)
+    if report["method"] in ("optuna", "table2"):  # they keep failures: a search goes on from there
+        return False
+    return any(trial["cause"] and trial["status"] != "refused" for trial in report["trials"])
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
