@@ -360,7 +360,7 @@ def test_a_model_keeps_its_own_settings_and_the_remedies_say_so(
 ) -> None:
     """params.yaml is not read for it."""
     Translator(folder, tiny_corpus.vocabulary, config.evaluate).save(Path("saved"))
-    Path("lines").write_text("alpha\nbeta\n")
+    Path("lines").write_text("alpha\n")
     weights = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
     monkeypatch.setattr(OurSearch, "begin", Mock(side_effect=MemoryError))
     # It is refused before the model is exported for it.
@@ -550,10 +550,6 @@ def test_lack_of_memory_is_one_line(
         (Transformer, "to", ["translate", "lines"], "free the GPU, or set CUDA_VISIBLE_DEVICES= "),
         (streaming, "_final", ["translate", "--interactive"], "type a shorter line, or lower"),
         (forced, "_log_probabilities", ["score-pairs", "lines", "lines"], "lower evaluate.tokens"),
-        # Smaller batches than one sentence there are not.
-        (OurSearch, "begin", ["translate", "lines"], "give a shorter sentence, or lower eval"),
-        (OurSearch, "begin", ["attend", "alpha"], "give a shorter sentence, or lower evaluate"),
-        (OurSearch, "begin", ["attend", "alpha", "beta"], "lower evaluate.tokens_per_batch"),
         (attention_maps, "maps", ["attend", "alpha"], "give shorter sentences"),
     ):
         with monkeypatch.context() as patch:

@@ -25,7 +25,6 @@ from seq2sweep.project_files import CLEAN, MODEL, PARAMS
 from seq2sweep.storage.atomic import write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
-    from seq2sweep.decode.beam import Engine
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
     from seq2sweep.evaluate.translator import Translator
 
@@ -109,9 +108,7 @@ def _translate(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         # By themselves SIGTERM and SIGHUP end a process with its last lines unwritten.
         stack.enter_context(signals_as_interrupts())
-        engine = _own_engine(translator, lines)
-        if options.engine == "ctranslate2":
-            engine = translator.ctranslate2(stack)
+        engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
         mapper: Mapper = serial
         if options.tasks:
             from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
@@ -127,17 +124,6 @@ def _translate(options: argparse.Namespace) -> None:
                 print(f"{score}{one.text}")
             if number % LINES_AT_ONCE == 0:  # the next ones take long
                 sys.stdout.flush()
-
-
-def _own_engine(translator: Translator, sentences: Sequence[str]) -> Engine | None:
-    """What searches; None: the usual one, whose remedy for a lack of memory are smaller batches,
-    which a sentence alone has not."""
-    if len(sentences) > 1:
-        return None
-    from seq2sweep.decode.beam import OurSearch
-
-    mend = translator.remedy("give a shorter sentence, or lower evaluate.beam")
-    return OurSearch(translator.model, translator.config, mend=mend)
 
 
 def _add_score_pairs(commands: Commands) -> None:
@@ -245,8 +231,7 @@ def _shown_attention(options: argparse.Namespace, translator: Translator, kind: 
     from seq2sweep.evaluate.attention import attention_maps, head_numbers
     from seq2sweep.report.attention import attention_figure, attention_page
 
-    engine = _own_engine(translator, options.sentences)
-    pairs = attention_maps.pairs(translator, options.sentences, options.target, engine)
+    pairs = attention_maps.pairs(translator, options.sentences, options.target)
     model, vocabulary = translator.model, translator.vocabulary
     first = attention_maps.maps(model, vocabulary, pairs[0])
     chosen = choose(
