@@ -70,6 +70,9 @@ ON_ONE_RAY = (
 )
 """All in one process, which starts the Ray of the fixture `cluster` once."""
 
+# Also while fixtures of a module or the session are made: sums do not depend on who makes them.
+torch.set_num_threads(1)
+
 WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot", "grün", "gelb"]
 
 
