@@ -84,6 +84,7 @@ def test_only_the_room_of_who_has_died_is_freed(cluster: None) -> None:
         table = ray.util.placement_group_table()
         return {name for name, group in table.items() if group["state"] != "REMOVED"}
 
+    wait_until(lambda: not remaining())  # those of earlier tests
     own, controller = placement_group([{"CPU": 1}]), Controller.remote()
     other = ray.get(controller.ask.remote())
     assert ray_internals.remove_orphans() == 0

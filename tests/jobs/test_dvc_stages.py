@@ -135,6 +135,17 @@ def test_silver_runs_again_for_the_search_that_it_does(tmp_path: Path) -> None:
     assert not [entry for entry in entries if str(entry).startswith("evaluate")]
 
 
+def test_table1_and_attention_run_again_for_their_own_settings_alone(tmp_path: Path) -> None:
+    config = presets.load("phrasebook").config
+    changes: dict[str, list[dict[str, Any]]] = {
+        "table1": [{"table1.kernel": 5}],
+        "attention": [{"attention.sentences": 0}, {"attention.measured": 10}],
+    }
+    every = [change for of in changes.values() for change in of]
+    for stage, own in changes.items():
+        assert runs_again(tmp_path, stage, config, *every) == own
+
+
 def test_text_is_encoded_again_for_what_the_same_vocabulary_file_does_not_say(
     tmp_path: Path,
 ) -> None:

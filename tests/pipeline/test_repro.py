@@ -549,6 +549,7 @@ def test_a_sweep_of_method_none_trains_nothing(
     enter(project, monkeypatch)
     assert main(["compare", "base", "models/train"]) == 2
     assert "trial of reports/sweep.json; it has none" in capsys.readouterr().err
+    assert project.repro("--dry")[0] == []
     project.set({})
     assert project.repro()[0] == ["fingerprint"]
 

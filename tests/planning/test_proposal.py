@@ -348,6 +348,10 @@ FILES = {"data.dataset": "files", "data.files.train": ["a", "b"], "data.files.va
     [
         ({}, "data.files.test must be two files, [source, target], not []"),
         (
+            {"data.files.test": ["e"]},
+            "data.files.test must be two files, [source, target], not ['e']",
+        ),
+        (
             {"data.files.test_pairs": 5, "data.files.valid_pairs": 5},
             "data.files.valid_pairs must be 0, or data.files.valid [], not 5",
         ),
