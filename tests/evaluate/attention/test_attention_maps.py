@@ -176,10 +176,24 @@ def test_a_text_that_no_model_takes_is_one_line(wrong: str, said: str) -> None:
 def test_a_target_that_is_no_tree_is_one_line(target: str, said: str) -> None:
     symbols = Symbols.learn([TREE])
     translator = double(Vocabulary(pieces("bpe").model, symbols=symbols))
-    sentences = ["The dog", "The old dog"]
+    sentences = ["The dog sees a dog ."] * 2
     assert len(attention_maps.pairs(translator, sentences, [TREE, TREE])) == 2
     with pytest.raises(UserError, match=f"target 2 is no tree: .*{said}"):
         attention_maps.pairs(translator, sentences, [TREE, target])
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("The dog sees a cat .", "'dog' where its sentence has 'cat'"),
+        ("The dog sees a dog", "'.' where its sentence has 'no word'"),
+        ("The dog sees a dog . It", "'no word' where its sentence has 'It'"),
+    ],
+)
+def test_a_tree_over_other_words_is_refused(sentence: str, said: str) -> None:
+    translator = double(Vocabulary(pieces("bpe").model, symbols=Symbols.learn([TREE])))
+    with pytest.raises(UserError, match=f"target 1 has {said}"):
+        attention_maps.pairs(translator, [sentence], [TREE])
 
 
 # --- what a model has learned --------------------------------------------------------------------

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from seq2sweep.data.treebank.trees import TreeError
+from seq2sweep.data.treebank import trees
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, SPECIAL, Vocabulary
 from seq2sweep.data.word_piece import WORD_START
 from seq2sweep.decode.beam import Engine
@@ -156,19 +156,34 @@ def pairs(
         best = translator.translate(clean, engine=engine)
         found: Sequence[Sequence[int]] = [first.pieces for first, *_ in best]
     else:
-        found = _whole(translator, "target", _encoded(vocabulary, said))
+        found = _whole(translator, "target", _encoded(vocabulary, clean, said))
     return [Pair(*both) for both in zip(sources, found, strict=True)]
 
 
-def _encoded(vocabulary: Vocabulary, targets: Sequence[str]) -> list[list[int]]:
-    """Targets token by token; where those are symbols of trees, each must be a tree."""
+def _encoded(
+    vocabulary: Vocabulary, sentences: Sequence[str], targets: Sequence[str]
+) -> list[list[int]]:
+    """Targets token by token; where those are symbols of trees, each must be its sentence's."""
     encoded: list[list[int]] = []
-    for number, target in enumerate(targets, start=1):
+    for number, (sentence, target) in enumerate(zip(sentences, targets, strict=True), start=1):
         try:
             encoded += vocabulary.encode([target], "target")
-        except TreeError as error:
+            if vocabulary.symbols is not None:
+                _check_words(number, sentence, target)
+        except trees.TreeError as error:
             raise UserError(f"target {number} is no tree: {error}") from None
     return encoded
+
+
+def _check_words(number: int, sentence: str, tree: str) -> None:
+    """Raises UserError for a tree over other words than those of its sentence."""
+    words = trees.clean(trees.parse_tree(tree)).words
+    for said, asked in itertools.zip_longest(words, trees.words_of(sentence), fillvalue="no word"):
+        if said != asked:
+            raise UserError(
+                f"target {number} has {said!r} where its sentence has {asked!r}: give a tree of "
+                "the sentence's own words"
+            )
 
 
 def _whole(translator: Translator, what: str, lines: list[list[int]]) -> list[list[int]]:
