@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -318,9 +318,8 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     told = json.dumps(about | {"job": wanted.job, "inputs": wanted.inputs}, indent=2).encode()
     storage.write(results.of_job(wanted.job, results.ORDER), told)
     # Those of attempts that ended before they had begun.
-    jobs = server.jobs()
-    ended = {(job.metadata or {}).get(entrypoint.VALUES): job.status.is_terminal() for job in jobs}
-    results.remove_values(storage, ended.get)
+    known = {_values(job.metadata): job.status.is_terminal() for job in server.jobs()}
+    results.remove_values(storage, known.get)
     files = wanted.content.files | {entrypoint.DESCRIPTION: told}
     files.pop("dvc.lock", None)
     if wanted.inputs:
@@ -349,6 +348,11 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
     return taken
 
 
+def _values(metadata: Mapping[str, str] | None) -> str | None:
+    """Which values an attempt with this metadata is to take, if it takes any."""
+    return (metadata or {}).get(entrypoint.VALUES)
+
+
 def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str | None:
     """Show the log until the job ends well (None) or is killed: gives the line that says so.
 
@@ -371,7 +375,7 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
         why = "the job server does not answer" if away else "detached"
         say(f"\n{why}. {_how_to_attach(server, name, stage)}")
         raise KeyboardInterrupt from None
-    if values := (ended.metadata or {}).get(entrypoint.VALUES):
+    if values := _values(ended.metadata):
         storage.delete(values)  # it may never have begun
     if ended.status == "SUCCEEDED":
         return None
