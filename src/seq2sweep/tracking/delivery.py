@@ -202,7 +202,7 @@ class Delivery:
         if run.asked_again and self.cursor.asked_again is None:
             self.cursor.asked_again = self.cursor.position
         # An end of this run that was refused is the end no more.
-        for record in self.box.records():
+        for record in self.box.records() if self.cursor.refused else ():
             if record.content["do"] == "end" and self._key_of(record) == key:
                 self.cursor.refused.pop(str(record.begin), None)
         self.cursor.key, self.cursor.run_id, self.cursor.journal = key, run.id, journal
