@@ -23,7 +23,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.tasks import ray_tasks
 from seq2sweep.cluster.tune_runner import require_room, run_sweep
-from seq2sweep.config import Config
+from seq2sweep.config import KEEPING_FAILURES, Config
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
 from seq2sweep.data.bitext import Bitext, read_training_header
@@ -348,7 +348,7 @@ def train(
     )
 
     with ray_session(config.cluster):
-        if config.sweep.method not in ("optuna", "table2"):
+        if config.sweep.method not in KEEPING_FAILURES:
             return run(chosen, on_trial=recorder.hear), [], []
         data = Bitext.open(project_files.ENCODED, "train")
 

@@ -354,7 +354,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
         ],
         f"{PACKAGE}/sweep/console_lines.py": [
-            ('in ("optuna", "table2")', "in ()"),
+            ("in KEEPING_FAILURES", "in ()"),
             ("remove {RESULT_NAME} from their", "remove their"),
             ("trained = results or every", "trained = results"),
             ("if failed or unscored:", "if failed:"),

@@ -12,6 +12,7 @@ from seq2sweep.config.datasets import PhrasebookConfig as PhrasebookConfig
 from seq2sweep.config.datasets import PrepareConfig as PrepareConfig
 from seq2sweep.config.datasets import SelfTrainingConfig as SelfTrainingConfig
 from seq2sweep.config.datasets import VocabularyConfig as VocabularyConfig
+from seq2sweep.config.execution import KEEPING_FAILURES as KEEPING_FAILURES
 from seq2sweep.config.execution import ClusterConfig as ClusterConfig
 from seq2sweep.config.execution import SweepConfig as SweepConfig
 from seq2sweep.config.execution import Table1Config as Table1Config

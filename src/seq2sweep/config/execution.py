@@ -19,6 +19,8 @@ HOME = "runs"
 BUCKETS = ("s3", "gs")
 LEAST_SHARE = 0.0001
 """Of a CPU or a GPU: Ray knows no smaller one."""
+KEEPING_FAILURES = "table2", "optuna"
+"""Methods of a sweep whose later trials follow from how those before ended: a failure stays one."""
 SIZES: Rule = (
     "two or more whole numbers from 2 to 65536, each larger than the one before",
     lambda sizes: (

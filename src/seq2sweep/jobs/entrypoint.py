@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2sweep import project_files
+from seq2sweep.config import KEEPING_FAILURES
 from seq2sweep.errors import (
     EXIT_FAILURE,
     EXIT_INTERRUPTED,
@@ -144,7 +145,7 @@ def _has_lost_trials(project: Path, description: Description) -> bool:
     if str(project_files.SWEEP) in description.inputs or not path.exists():
         return False
     report = read_json(path)
-    if report["method"] in ("optuna", "table2"):  # they keep failures: a search goes on from there
+    if report["method"] in KEEPING_FAILURES:
         return False
     return any(trial["cause"] and trial["status"] != "refused" for trial in report["trials"])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seq2sweep import console, hardware
-from seq2sweep.config import Config
+from seq2sweep.config import KEEPING_FAILURES, Config
 from seq2sweep.config.scores import SCORES
 from seq2sweep.errors import OperationalError
 from seq2sweep.presets.rivals import select as rows_of_table2
@@ -105,9 +105,8 @@ def _say_lost(
     lost = [*failed, *unscored]
     first = lost[0]
     here, there = str(first.journal.parent.parent), first.store.location.rpartition("/")[0]
-    # What was proposed after a failure, or chosen, follows from it: such a trial stays as it is.
-    # Without this file it resumes from its checkpoint.
-    final = first.variant.config.sweep.method in ("optuna", "table2")
+    # Without this file a trial that stays as it is resumes from its checkpoint.
+    final = first.variant.config.sweep.method in KEEPING_FAILURES
     folders = " and ".join(dict.fromkeys([here, there]))
     remove = f"remove {RESULT_NAME} from their folders in {folders}, then " if final else ""
     if len(lost) == of:
