@@ -272,7 +272,8 @@ class Cursor:
         return Cursor(store, experiment, position=self.whole, whole=self.whole)
 
     def save(self, outbox: Outbox) -> None:
-        """Write it, whole or not at all."""
+        """Write it, whole or not at all; FileNotFoundError where the outbox was removed."""
+        outbox.folder.stat()  # else writing would make it again, without its records
         path = outbox.folder / DELIVERED
         with naming(path):
             write_whole(path, json.dumps(asdict(self)))
