@@ -129,12 +129,14 @@ def test_lack_of_memory_is_a_line_that_says_what_helps(
     refused = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB\nand more")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "encode", Mock(side_effect=refused))
-        with pytest.raises(OperationalError) as caught:
-            translate(model, vocabulary, LINES, config, CPU)
-    assert str(caught.value) == (
-        "out of memory (OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB): "
-        "lower evaluate.tokens_per_batch"
-    )
+        for at_once, helps in ((8000, "tokens_per_batch"), (1, "beam")):
+            config = dataclasses.replace(config, tokens_per_batch=at_once)
+            with pytest.raises(OperationalError) as caught:
+                translate(model, vocabulary, LINES, config, CPU)
+            assert str(caught.value) == (
+                "out of memory (OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB): "
+                f"lower evaluate.{helps}"
+            )
 
 
 def test_words_without_symbols_or_for_another_engine_are_refused(

@@ -360,7 +360,7 @@ def test_a_model_keeps_its_own_settings_and_the_remedies_say_so(
 ) -> None:
     """params.yaml is not read for it."""
     Translator(folder, tiny_corpus.vocabulary, config.evaluate).save(Path("saved"))
-    Path("lines").write_text("alpha\n")
+    Path("lines").write_text("alpha\nbeta\n")
     weights = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
     monkeypatch.setattr(OurSearch, "begin", Mock(side_effect=MemoryError))
     # It is refused before the model is exported for it.

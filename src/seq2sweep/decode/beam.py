@@ -74,7 +74,7 @@ Group = tuple[list[list[int]], Trees | None]
 @dataclass
 class OurSearch:
     """`BeamSearch` as an Engine, with the options of `config`; on any machine if device is None.
-    `on_step` is called after each step; `mend` says what helps where memory is refused.
+    on_step: called after each step. mend: where several sentences, or one, are refused memory.
 
     With `evaluate.precision: bf16` it searches with a copy of the model in bfloat16, or with the
     model itself if it is in that, whose log-probabilities are still made in float32.
@@ -84,7 +84,7 @@ class OurSearch:
     config: EvaluateConfig
     device: torch.device | None = None
     on_step: Callable[[], object] | None = None
-    mend: str = "lower evaluate.tokens_per_batch"
+    mend: tuple[str, str] = "lower evaluate.tokens_per_batch", "lower evaluate.beam"
     _in_bf16: Architecture | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class OurSearch:
     def __call__(
         self, sentences: list[list[int]], *, n_best: int, trees: Trees | None = None
     ) -> list[list[Hypothesis]]:
-        with memory_by(self.mend), torch.inference_mode(), laid_out():
+        with memory_by(self.mend[len(sentences) == 1]), torch.inference_mode(), laid_out():
             return self.begin(sentences, n_best=n_best, trees=trees).run(self.on_step)
 
     def begin(

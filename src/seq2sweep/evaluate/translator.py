@@ -196,6 +196,7 @@ class Translator:
         trees, lines are words with blanks between, punctuation among them, and what comes out are
         trees, whose tags are XX unless the model writes them.
         """
+        mend = self.remedy(OurSearch.mend[0]), self.remedy(OurSearch.mend[1])
         trees, config = self.vocabulary.symbols is not None, config or self.config
         words, clean = [*map(sentence_words, lines)] if trees else [], self.clean(lines)
         found = translate(
@@ -206,7 +207,7 @@ class Translator:
             None,
             on_done,
             n_best,
-            engine or OurSearch(self.model, config, mend=self.remedy(OurSearch.mend)),
+            engine or OurSearch(self.model, config, mend=mend),
             mapper,
             words=[*map(len, words)] if trees else None,
             first=first,

@@ -118,7 +118,7 @@ class Answers:
 
     def _translate(self, lines: Any, search: Search, check: Check) -> list[list[Translation]]:
         n_best, config = search
-        engine = OurSearch(self._model, config, on_step=check, mend=SEND_LESS)
+        engine = OurSearch(self._model, config, on_step=check, mend=(SEND_LESS,) * 2)
         with laid_out(self._laid_out):
             return self.translator.translate(lines, n_best, engine=engine, config=config)
 
@@ -207,7 +207,7 @@ class Answers:
         model, vocabulary = self.translator.model.to(best_device()), self.translator.vocabulary
         [source] = vocabulary.encode(self.translator.clean(lines[:1]))
         _check_drawn(source)  # before it is searched for
-        engine = OurSearch(self._model, self.translator.config, mend=SEND_LESS)
+        engine = OurSearch(self._model, self.translator.config, mend=(SEND_LESS,) * 2)
         pairs = attention_maps.pairs(self.translator, lines[:1], lines[1:], engine)
         _check_drawn(pairs[0].target)
         maps: list[Maps] = []

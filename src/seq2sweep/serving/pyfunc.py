@@ -96,7 +96,9 @@ class TranslationModel:
         if not self._turn.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
             raise late
         try:
-            engine = OurSearch(self._model, config, on_step=give_up_late, mend="send less text")
+            engine = OurSearch(
+                self._model, config, on_step=give_up_late, mend=("send less text",) * 2
+            )
             with laid_out(self._laid_out):
                 return self.translator.translate(texts, n_best, engine=engine, config=config)
         finally:
