@@ -15,6 +15,7 @@ from seq2sweep.decode.beam import OurSearch, length_penalty
 from seq2sweep.decode.ensemble import Ensemble
 from seq2sweep.model import products
 from seq2sweep.model.building import build
+from seq2sweep.model.caching import KeyValueCache
 
 from ..paper.models import VOCABULARY
 from ..paper.test_rivals import SETTINGS, section
@@ -66,6 +67,29 @@ def test_scores_are_near_those_of_float32(changes: dict[str, Any], tiny_config: 
             log = torch.tensor(one.score * length_penalty(len(one.pieces), 0.6, kind))
             assert abs(log - log.bfloat16()) > 1e-6
             assert not {PAD, BOS} & {*one.pieces}
+
+
+def test_keys_and_values_are_kept_alike_in_either_type() -> None:
+    """In bfloat16 they have no room beyond what is used."""
+    torch.manual_seed(0)
+    wide, narrow = (
+        KeyValueCache(torch.empty(3, 2, 0, 4, dtype=kind), torch.empty(3, 2, 0, 5, dtype=kind))
+        for kind in (torch.float32, torch.bfloat16)
+    )
+    columns = torch.tensor([[0, 2, 5], [1, 2, 3], [3, 4, 6]])
+    stay = torch.tensor([0, 2])
+    sentences, done = 3, {2: lambda c: c.hold(columns), 20: lambda c: c.keep(stay)}
+    for step in range(40):
+        news = torch.randn(sentences, 2, 4, 9).bfloat16()
+        news = news[:, :, : 1 if step > 4 else 3]
+        kept = [cache.append(news[..., :4].to(kind), news[..., 4:].to(kind)) for cache, kind in
+                ((wide, torch.float32), (narrow, torch.bfloat16))]  # fmt: skip
+        for exact, ours in zip(*kept, strict=True):
+            assert torch.equal(exact, ours.float())
+            assert ours.is_contiguous()
+        for cache in (wide, narrow):
+            done.get(step, lambda _: None)(cache)
+        sentences = 3 if step < 20 else 2
 
 
 def test_the_model_stays_in_float32(tiny_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

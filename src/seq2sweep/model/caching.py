@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 FIRST_ROOM = 32
@@ -30,7 +31,8 @@ class MixerCache(Protocol):
 @dataclass
 class KeyValueCache:
     """Keys and values [B, h, room, d_k or d_v], of every piece that any hypothesis of a sentence
-    was ever continued with, the first `used` of them; they stay where they are."""
+    was ever continued with, the first `used` of them; they stay where they are, but for those in
+    bf16 on a CPU, which have no room beyond."""
 
     keys: Tensor
     values: Tensor
@@ -38,13 +40,17 @@ class KeyValueCache:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add one step's keys and values [B, h, K, d_k or d_v]; gives all so far."""
-        end = self.used + keys.size(2)
-        self.keys = _with_room(self.keys, self.used, end, keys)
-        self.values = _with_room(self.values, self.used, end, values)
-        self.keys[:, :, self.used : end] = keys
-        self.values[:, :, self.used : end] = values
-        self.used = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        start, self.used = self.used, self.used + keys.size(2)
+        if keys.dtype == torch.bfloat16 and keys.device.type == "cpu":
+            # Whose products copy what has gaps: that takes longer than to make it anew without.
+            self.keys = torch.cat((self.keys[:, :, :start], keys), dim=2)
+            self.values = torch.cat((self.values[:, :, :start], values), dim=2)
+            return self.keys, self.values
+        self.keys = _with_room(self.keys, start, self.used, keys)
+        self.values = _with_room(self.values, start, self.used, values)
+        self.keys[:, :, start : self.used] = keys
+        self.values[:, :, start : self.used] = values
+        return self.keys[:, :, : self.used], self.values[:, :, : self.used]
 
     def select(self, hypotheses: Tensor) -> None:
         """Nothing moves: which pieces a hypothesis is made of is a mask, `DecoderCache.past`."""
