@@ -1,7 +1,8 @@
 """One way to translate with the benchmark's model: `python -m benchmarks.decoders NAME FOLDER ...`.
 
 It answers questions, as `benchmarks.processes` has them: a list of numbers of sentences, which it
-translates. Before the first it finds its best batch size.
+translates. Before the first it finds its best batch size, and whether it is faster with all threads
+for one batch, or in processes of one thread, each with its share of the sentences.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +42,7 @@ EXTRA = 50
 """Pieces that a translation may have more than its source, at natural length."""
 TRIED = 2
 """One sentence in so many is what batch sizes are tried on: enough for several large ones."""
+FINALISTS = 3
 AT_ONCE = (32, 64, 128, 256, 512)
 TOKENS_AT_ONCE = (8000, 16_000, 32_000, 64_000)
 """`evaluate.tokens_per_batch`: at natural length some 150 to 1200 sentences of the test's."""
@@ -95,29 +101,83 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sentences", type=int, default=1000, help="at most, the first ones")
     options = parser.parse_args()
-    keep_memory()
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(1)
-    text = Text(options.folder, options.length, options.threads, options.sentences)
+    settings = options.folder, options.length, options.threads, options.sentences
 
     @functools.cache
-    def made() -> tuple[Decode, Any]:
+    def made() -> tuple[Decode, Any, str]:
         """By the first question: where `serve` answers, what libraries print is no answer."""
-        decode, sizes = DECODERS[options.name](text)
+        text, decode, sizes = opened(options.name, settings)
         some = range(0, len(text.lines), TRIED)
-        timed(decode, some[:64], sizes[0])  # the first call pays for what is made once
-        if len(sizes) > 1:
-            return decode, min(sizes, key=lambda size: timed(decode, some, size)[0])
-        return decode, sizes[0]
+        ways = [(decode, size, "") for size in sizes]
+        seconds = [timed(decode, some, size)[0] for decode, size, _ in ways]
+        if options.name != "ctranslate2" and text.threads > 1:  # that has both ways of its own
+            best = ways[seconds.index(min(seconds))][1]
+            shared_out = in_processes(options.name, text, settings)
+            for size in (best, best // 2):
+                ways.append((shared_out, size, f" in {text.threads} processes"))
+                seconds.append(timed(shared_out, some, size)[0])
+        # One trial may have met a busy machine: the best few have another.
+        for i in sorted(range(len(ways)), key=lambda i: seconds[i])[:FINALISTS]:
+            seconds[i] = min(seconds[i], timed(ways[i][0], some, ways[i][1])[0])
+        return ways[seconds.index(min(seconds))]
 
     def answer(numbers: list[int]) -> dict[str, Any]:
-        decode, best = made()
-        seconds, said = timed(decode, numbers, best)
+        decode, size, where = made()
+        seconds, said = timed(decode, numbers, size)
         if options.length:
             assert {len(pieces) for pieces in said} == {options.length}
-        return {"seconds": seconds, "said": said, "batch": best}
+        return {"seconds": seconds, "said": said, "batch": f"{size}{where}"}
 
     serve(answer)
+
+
+def opened(name: str, settings: Sequence[Any]) -> tuple[Text, Decode, tuple[Any, ...]]:
+    """The text of these settings, how this contender decodes, and batch sizes to try."""
+    text = Text(*settings)
+    keep_memory()
+    torch.set_num_threads(text.threads)
+    torch.manual_seed(1)
+    decode, sizes = DECODERS[name](text)
+    decode(range(min(64, len(text.lines))), sizes[0])  # the first call pays for what is made once
+    return text, decode, sizes
+
+
+def in_processes(name: str, text: Text, settings: Sequence[Any]) -> Decode:
+    """By as many processes as there are threads, of one thread each: each decodes its share."""
+    folder, length, threads, sentences = settings
+    pool = ProcessPoolExecutor(
+        threads, multiprocessing.get_context("spawn"), _open, (name, (folder, length, 1, sentences))
+    )
+
+    def decode(numbers: Sequence[int], size: int) -> list[list[int]]:
+        shares = [numbers[first::threads] for first in range(threads)]
+        found = itertools.chain(*pool.map(_decode, shares, itertools.repeat(size)))
+        said = dict(zip(itertools.chain(*shares), found, strict=True))
+        return [said[i] for i in numbers]
+
+    decode(range(threads), 1)  # all are there
+    return decode
+
+
+_kept: list[Decode] = []
+"""Of a process of the pool, its decoder."""
+
+
+def _open(name: str, settings: Sequence[Any]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _kept.append(opened(name, settings)[1])
+
+
+def _end_with_parent() -> None:
+    """Which is killed when it has had its turns."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _decode(numbers: Sequence[int], size: int) -> list[list[int]]:
+    return _kept[0](numbers, size)
 
 
 def timed(decode: Decode, numbers: Sequence[int], size: Any) -> tuple[float, list[list[int]]]:
