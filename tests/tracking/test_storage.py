@@ -188,6 +188,29 @@ def test_another_users_record_stops_neither_others_nor_the_stage(
         sync(*place)
 
 
+@pytest.mark.parametrize(("mode", "left"), [(0o755, False), (0o755, True), (0o700, False)])
+def test_another_users_run_that_is_delivered_is_not_told_of(
+    experiment: Experiment,
+    tmp_path: Path,
+    new: Callable[..., Relay],
+    another_users: Callable[[Path, int], None],
+    mode: int,
+    left: bool,
+) -> None:
+    recorded = scenario.record(tmp_path)
+    assert new().deliver()
+    scenario.check(experiment, recorded)
+    theirs = tmp_path / "tracking" / recorded.train
+    if left:
+        with (theirs / "records.jsonl").open("a") as stream:
+            stream.write('{"do": "log", "metrics": {"score/bleu": 1.0}}\n')
+    another_users(theirs, mode)
+    relay = new()
+    assert relay.deliver()
+    told = left or mode == 0o700  # of what may not be read nobody knows
+    assert relay.refused.keys() == ({recorded.train} if told else set())
+
+
 def test_what_becomes_readable_is_delivered_with_its_parent(
     experiment: Experiment,
     tmp_path: Path,

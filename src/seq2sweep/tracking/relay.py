@@ -125,7 +125,7 @@ class Relay:
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise
-            if box.folder.exists():  # another user's, say
+            if box.folder.exists() and not self._has_all(box):  # another user's, say
                 self.refused[box.name] = reason(error)
         else:
             self.refused.pop(box.name, None)
@@ -152,6 +152,14 @@ class Relay:
         with box.without_recorder() as descriptor:
             if descriptor is not None and cursor.position == box.path.stat().st_size:
                 _prune(box, cursor)
+
+    def _has_all(self, box: Outbox) -> bool:
+        """Whether all of one that cannot be locked has been delivered, by the user whose it is."""
+        with contextlib.suppress(OSError):
+            cursor = self.cursor(box)
+            left = cursor.refused or cursor.journal or cursor.position < box.path.stat().st_size
+            return not left
+        return False
 
     def _was_replaced(self, box: Outbox, cursor: Cursor) -> bool:
         """Whether the store does not know the run: it is another one, in the place of the first."""
