@@ -2,7 +2,7 @@
 a node's own folder for what belongs there.
 
 Endpoint and credentials come from the environment: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, profiles
-and roles as boto3 finds them, GOOGLE_APPLICATION_CREDENTIALS.
+and roles as boto3 finds them, GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT_KEY.
 """
 
 from __future__ import annotations
