@@ -471,21 +471,40 @@ def test_what_stages_make_lies_apart_from_the_data(folder: str, made: str) -> No
         configuration.with_changes(BASE, {"data.folder": beside})
 
 
+@pytest.mark.parametrize("key", ["download.folder", "cluster.storage"])
 @pytest.mark.parametrize(
-    ("folder", "downloads"),
+    ("folder", "inside"),
     [
         ("registry", "registry/downloads"),
         ("registry", "corpora/../registry/downloads"),
         ("../registry", "../registry/downloads"),
     ],
 )
-def test_downloads_lie_outside_of_the_registry(folder: str, downloads: str) -> None:
-    """Else DVC would read all of them, and take each for a change of the registry."""
+def test_downloads_and_runs_lie_outside_of_the_data(folder: str, inside: str, key: str) -> None:
+    """Else DVC would read all of them, and take each for a change of the data."""
     changes = {"data.dataset": "of-a-registry", "data.folder": folder}
-    message = error_of_change(changes | {"download.folder": downloads})
-    rule = f"must be outside of data.folder, {folder}, which downloads must not change"
-    assert message.endswith(f"download.folder {rule}, not {downloads!r}")
-    configuration.with_changes(BASE, changes | {"download.folder": f"{folder}-downloads"})
+    message = error_of_change(changes | {key: inside})
+    rule = f"must be outside of data.folder, {folder}, which DVC watches for changes"
+    assert message.endswith(f"{key} {rule}, not {inside!r}")
+    configuration.with_changes(BASE, changes | {key: f"{folder}-beside"})
+
+
+@pytest.mark.parametrize("key", ["download.folder", "cluster.storage"])
+@pytest.mark.parametrize(
+    ("inside", "made"),
+    [("data/raw", "data/raw"), ("models/../data/raw/mine", "data/raw"),
+     ("models/train/runs", "models/train")],
+)  # fmt: skip
+def test_downloads_and_runs_lie_outside_of_what_stages_make(
+    inside: str, made: str, key: str
+) -> None:
+    """Else they go with it when its stage runs again."""
+    changes = {"data.dataset": "of-a-registry", "data.folder": "registry"}
+    message = error_of_change(changes | {key: inside})
+    rule = f"must be outside of {made}, which a stage makes anew"
+    assert message.endswith(f"{key} {rule}, not {inside!r}")
+    for beside in ("data/runs", "models/runs"):
+        configuration.with_changes(BASE, changes | {key: beside})
 
 
 @pytest.mark.parametrize(

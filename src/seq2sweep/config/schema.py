@@ -273,17 +273,24 @@ class Config:
             )
 
     def _problems_of_folders(self) -> Iterator[str]:
-        """DVC watches all of data.folder, so that nothing that changes later may lie there."""
+        """DVC watches all of data.folder, so that nothing that changes later may lie there; and
+        what a stage makes goes when it runs again, with all that lies in it."""
         folder = Path(os.path.abspath(self.data.folder))
+        kept = {"cluster.storage": self.cluster.folder}
+        if self.data.registered:
+            kept["download.folder"] = self.download.folder
         for made in MADE:
             path = Path(os.path.abspath(made))
             if path.is_relative_to(folder) or folder.is_relative_to(path):
                 rule = f"a folder apart from {made}, which stages make, such as corpora/mine"
                 yield must("data.folder", rule, self.data.folder)
-        downloads = Path(os.path.abspath(self.download.folder))
-        if self.data.registered and downloads.is_relative_to(folder):
-            rule = f"outside of data.folder, {self.data.folder}, which downloads must not change"
-            yield must("download.folder", rule, self.download.folder)
+            for key, name in kept.items():
+                if Path(os.path.abspath(name)).is_relative_to(path):
+                    yield must(key, f"outside of {made}, which a stage makes anew", name)
+        for key, name in kept.items():
+            if Path(os.path.abspath(name)).is_relative_to(folder):
+                rule = f"outside of data.folder, {self.data.folder}, which DVC watches for changes"
+                yield must(key, rule, name)
 
     def _problems_of_held_out(self) -> Iterator[str]:
         """What is held out of training must not be trained on."""
