@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -121,6 +122,11 @@ def test_what_the_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatc
         UserError, match=r"^table1\.lengths up to 65536 with .*: lower one of them$"
     ):
         measure(settings, ABOUT)
+    # Inputs of all sizes are there at once.
+    few = Table1Config(lengths=(1024, 2048), widths=(4, 256))
+    measure_module.check_memory(few)
+    with pytest.raises(UserError, match="lower one of them"):
+        measure_module.check_memory(replace(few, lengths=tuple(range(1500, 2049))))
 
 
 def test_a_container_may_hold_less_than_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,12 +127,16 @@ def _cases(settings: Table1Config, rows: list[Row]) -> Iterator[Case]:
     dtype = DTYPES[settings.precision]
     k, r = settings.kernel, settings.neighbourhood
     torch.manual_seed(1)
+    inputs = {
+        (n, d): torch.randn(1, n, d).to(dtype).requires_grad_()
+        for d in settings.widths
+        for n in settings.lengths
+    }
     for row in rows:
         for d in settings.widths:
             layer = build(row.name, d, k, r).to(dtype)
             for n in settings.lengths:
-                x = torch.randn(1, n, d).to(dtype).requires_grad_()
-                yield Case(row, n, d, layer, x)
+                yield Case(row, n, d, layer, inputs[n, d])
 
 
 def _counted(case: Case, settings: Table1Config) -> dict[str, Any]:
@@ -190,7 +194,8 @@ def check_memory(settings: Table1Config) -> None:
     n, d = settings.lengths[-1], settings.widths[-1]
     # Of forward and backward: gates of an LSTM, windows of restricted attention, what a convolution
     # adds up, weights and their gradients; and, where no fused kernel serves, all scores.
-    numbers = n * d * max(40, 4 * settings.kernel) + d * d * (40 + 4 * settings.kernel)
+    numbers = sum(settings.lengths) * sum(settings.widths)  # all inputs are there at once
+    numbers += n * d * max(40, 4 * settings.kernel) + d * d * (40 + 4 * settings.kernel)
     numbers += 6 * n * (settings.neighbourhood + 16) * max(1, d // 64)
     if settings.precision != "float32":
         numbers += 6 * n * n * max(1, d // 64)
