@@ -191,7 +191,8 @@ def test_logits_are_compared_of_what_both_search(
     tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
 ) -> None:
     """A table of positions ends where the longest input does."""
-    config = configuration.with_changes(tiny_config, {"evaluate.max_input_tokens": 8})
+    changes = {"evaluate.max_input_tokens": 8, "model.positions": "learned"}
+    config = configuration.with_changes(tiny_config, changes)
     made = translator(tmp_path, config, tiny_corpus)
     seen = []
 
@@ -206,6 +207,8 @@ def test_logits_are_compared_of_what_both_search(
 
     lines = ["the old house by the river is green and very small"] * 2
     assert agreement._difference(made, Itself(), [*lines, "a"], [[5], [6, 7], [5]]) == 0
+    assert made.model.max_length == 1024
+    assert agreement._difference(made, Itself(), ["a"], [[5] * 1024]) == 0  # without an end
     assert seen[0].size(1) == 8
     assert seen[0][:2, -1].tolist() == [EOS, EOS]
 

@@ -149,7 +149,9 @@ def _difference(
     # Cut as both searches cut them.
     rows = translator.vocabulary.encode(translator.clean(sources))
     encoded = [cut(row, translator.longest_input) for row in rows]
-    kept = [[piece for piece in pieces if piece != EOS] for pieces in said]
+    # One that was cut at the model's longest has a token before it here, BOS.
+    most = translator.model.max_length - 1
+    kept = [[piece for piece in pieces if piece != EOS][:most] for pieces in said]
     source, target_in = (
         torch.nn.utils.rnn.pad_sequence(
             [torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD
