@@ -439,6 +439,19 @@ def test_what_driver_and_worker_tell_each_other(
     assert there.at("attempts").sizes() == {}
 
 
+def test_a_worker_shows_itself_before_it_uploads_what_another_left(
+    machines: Machines, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it is taken for one that does not start, and ended, again and again."""
+    driver.begin_attempt("1")
+    run = machines.on("first")
+    seen = []
+    monkeypatch.setattr(RemoteRunStore, "_agree", lambda *of: seen.append(driver.has_begun()))
+    with run.writing():
+        pass
+    assert seen == [True]
+
+
 def test_looking_for_signals_again_and_again_makes_no_connections(
     machines: Machines, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

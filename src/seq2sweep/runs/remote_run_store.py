@@ -214,9 +214,10 @@ class RemoteRunStore(RunStore):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
+        # Before it waits for an earlier writer, and uploads what that left here: hours, maybe.
+        self.objects.write(self._signal(BEGUN), b"")
         with super().writing(), self._as_writer() as self._lease:
             self._agree(self._lease)
-            self.objects.write(self._signal(BEGUN), b"")
             with repeating(SYNC_SECONDS, self._sync, "sync"):
                 yield
 
