@@ -230,17 +230,18 @@ def test_who_resumes_may_yet_be_a_peer_of_who_was_stopped_after_it(tmp_path: Pat
     assert rungs.goes_on(2)
 
 
+@pytest.mark.parametrize("status", ["stopped early", "failed"])
 @pytest.mark.parametrize(("told", "goes_on"), [(4, False), (None, True)])
 def test_who_was_stopped_counts_no_further_than_it_was_judged(
-    tmp_path: Path, told: int | None, goes_on: bool
+    tmp_path: Path, told: int | None, goes_on: bool, status: str
 ) -> None:
-    """The second has trained to step 8 in a sweep that stopped none, and was stopped at 4 since.
-    Results of before do not say where."""
+    """The second has trained to step 8 in a sweep that stopped none, and was stopped at 4 since; or
+    it died before its last validation was told. Results of before do not say where."""
     records = shown_before(
         tmp_path,
         [
             ("finished", {4: 5.0, 8: 4.0, 16: 3.0}),
-            ("stopped early", {4: 9.0, 8: 8.0}),
+            (status, {4: 9.0, 8: 8.0}),
             ("stopped early", {4: 4.0, 8: 5.0}),
         ],
     )

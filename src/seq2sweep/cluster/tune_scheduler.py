@@ -43,11 +43,8 @@ def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
 
     A trial that an earlier sweep stopped resumes if it would not be stopped in this one.
     """
-    stopped = [
-        index
-        for index, record in enumerate(records)
-        if record.earlier and record.earlier["status"] == "stopped early"
-    ]
+    ended = {i: record.earlier["status"] for i, record in enumerate(records) if record.earlier}
+    stopped = [index for index, status in ended.items() if status == "stopped early"]
     if sweep.scheduler == "none":
         for index in stopped:
             records[index].earlier = None
@@ -61,7 +58,9 @@ def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
         warmup_steps=[record.variant.config.warmup_steps for record in records],
     )
     for index, record in enumerate(records):
-        told = record.told_before() if index in stopped else None
+        # What a failed one had seen last, it may not have told.
+        counts = ended.get(index) in ("stopped early", "failed")
+        told = record.told_before() if counts else None
         for step, perplexity in validations(record.folder):
             if told is None or step <= told:
                 rungs.report(index, step, perplexity)
