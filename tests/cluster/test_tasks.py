@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import pytest
 import ray
 import torch
+from ray.exceptions import OutOfMemoryError
 
 from seq2sweep import config as configuration
 from seq2sweep import console
@@ -30,7 +31,7 @@ from seq2sweep.data.files import SIDES, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import translate
-from seq2sweep.errors import UserError, ending
+from seq2sweep.errors import OperationalError, UserError, ending
 from seq2sweep.model.architecture.transformer import Transformer
 from tests.conftest import Corpus
 
@@ -52,6 +53,22 @@ def refuse(limit: int, x: int) -> int:
 @pytest.mark.usefixtures("cluster")
 def test_results_come_in_the_order_of_the_items() -> None:
     assert [x for x, _ in ray_tasks(where, range(30))] == list(range(30))
+
+
+def test_a_task_that_ray_ended_for_its_memory_is_told_of_as_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No key of training helps it."""
+    monkeypatch.setattr(tasks, "ray", Mock())
+    monkeypatch.setattr(tasks, "nodes", lambda: [Node(1, 0)])
+    low = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
+    monkeypatch.setattr(tasks, "in_order", Mock(side_effect=low))
+    with pytest.raises(
+        OperationalError, match=r"^out of memory .*: free some on that node"
+    ) as told:
+        list(ray_tasks(where, range(3)))
+    assert "evaluate.tokens_per_batch" in str(told.value)
+    assert "train." not in str(told.value)
 
 
 @pytest.mark.usefixtures("cluster")

@@ -25,9 +25,11 @@ from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newest_checkpoint
+from seq2sweep.runs.remote_run_store import RemoteRunStore
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import Watchdog
+from seq2sweep.storage import retry
 from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
 from seq2sweep.sweep.variants import variants
 from tests.cluster.checkpoints import save
@@ -341,9 +343,23 @@ def test_a_trial_that_fails_leaves_only_what_is_nowhere_else_on_its_node(
 
 
 def test_scoring_leaves_no_checkpoint_on_its_node(
-    in_bucket: dict[str, Any], reported: list[int]
+    in_bucket: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor is a score lost for a storage that is away for a moment."""
     tune_trial.run_trial({"index": 0}, [in_bucket])
+    monkeypatch.setattr(retry.time, "sleep", lambda seconds: None)
+    away = iter([OSError(5, "no answer"), None, OSError(5, "no answer"), None])
+
+    def at_times(real: Any) -> Any:
+        def call(*given: Any) -> Any:
+            if error := next(away):
+                raise error
+            return real(*given)
+
+        return call
+
+    for name in ("fetch", "data"):
+        monkeypatch.setattr(RemoteRunStore, name, at_times(getattr(RemoteRunStore, name)))
     config = configuration.from_dict(in_bucket["config"])
     place = (in_bucket["location"], "1", "step-00000012")
     found = tune_runner._score_one(score, config, place, in_bucket["data"], 1)

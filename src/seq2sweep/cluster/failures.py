@@ -25,6 +25,7 @@ LOWER = (
     "lower train.tokens_per_pass, which changes no update, or run fewer processes at once (lower "
     "cluster.workers; in a sweep raise sweep.cpus_per_trial, of a GPU sweep.gpus_per_trial)"
 )
+LOWER_SEARCH = "lower evaluate.tokens_per_batch, or evaluate.beam where one sentence has no room"
 LOW = "low on memory"
 """Words of Ray."""
 VMSTAT = Path("/proc/vmstat")
@@ -39,17 +40,17 @@ _NEVER_BEGAN = "worker actors failed to initialize"
 """How Ray Train says that a worker died as it started."""
 
 
-def describe(error: BaseException, system_killed: int = 0) -> str:
+def describe(error: BaseException, system_killed: int = 0, lower: str = LOWER) -> str:
     """What happened, in one line, and what to do where that is known.
 
     system_killed: how many processes the system has killed on this machine meanwhile for lack of
-    memory (`system_kills`).
+    memory (`system_kills`). lower: what helps where memory is refused.
     """
     error = raised(error)
     if isinstance(error, OperationalError):
         return first_line(error)
     if is_lack_of_memory(error):
-        return f"out of memory ({_memory(error)}): {LOWER}"
+        return f"out of memory ({_memory(error)}): {lower}"
     if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
         return f"Ray could not give its worker the code ({code_fault(error)})"
     if _is_node_lost(error):
@@ -58,7 +59,7 @@ def describe(error: BaseException, system_killed: int = 0) -> str:
         if system_killed:
             return (
                 f"out of memory (its process was killed, and the system killed {system_killed} on "
-                f"this machine meanwhile for lack of memory): {LOWER}"
+                f"this machine meanwhile for lack of memory): {lower}"
             )
         return "its process was killed, by hand or by the system (out of memory?)"
     return kind_and_line(error)

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import ray
 import torch
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from seq2sweep import console
+from seq2sweep.cluster.failures import LOWER_SEARCH, describe
 from seq2sweep.cluster.session import (
     ALIVE_SECONDS,
     lack_of_room,
@@ -22,10 +23,12 @@ from seq2sweep.cluster.session import (
     require_alive,
 )
 from seq2sweep.config import ClusterConfig
+from seq2sweep.errors import OperationalError
 from seq2sweep.parallel import Mapper, in_order
 
 CHANGES_NO_RESULT = "where work is done that is shared out"
 
+LOWER_TASK = f"free some on that node, or where it translates {LOWER_SEARCH}"
 ANSWER_SECONDS = 30.0
 """How long nodes may take for an answer."""
 
@@ -55,6 +58,8 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
     except RayTaskError as error:
         error.cause.add_note(f"in a task of Ray:\n{error}")
         raise error.cause from None
+    except OutOfMemoryError as error:  # Ray's monitor ended it
+        raise OperationalError(describe(error, lower=LOWER_TASK)) from None
 
 
 class _Wait:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals, session
-from seq2sweep.cluster.failures import AGAIN, describe
+from seq2sweep.cluster.failures import AGAIN, LOWER_SEARCH, describe
 from seq2sweep.cluster.train_driver import no_room
 from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of, schedule_of
@@ -37,6 +37,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
+from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, folder_names
@@ -314,8 +315,8 @@ class _Sweep:
             self._begin_to_score(record)
         with tqdm(total=len(self.scoring), **console.bar("score", "trials")) as bar:
             while self.scoring:
-                session.require_alive()
-                console.doing(self._score_all_waits_for())
+                if session.require_alive.answers():
+                    console.doing(self._score_all_waits_for())
                 for scored in ray.wait(list(self.scoring), timeout=1.0)[0]:
                     self._take_scores(self.scoring.pop(scored), scored)
                     bar.update()
@@ -360,7 +361,7 @@ class _Sweep:
             if (full := no_room(cause, record.store)) is not None:
                 raise OperationalError(f"{record.variant.name}: {full}; {AGAIN}") from None
             # The others' scores are not lost for this one.
-            why, traces = describe(error), _keep_traces(record, error)
+            why, traces = describe(error, lower=LOWER_SEARCH), _keep_traces(record, error)
             record.cause = f"not scored: {why}"
             console.say(f"{record.variant.name}: not scored ({why}{traces})")
             return
@@ -383,6 +384,7 @@ def _score_one(
     store = worker_store(location, attempt)
     use_threads(cpus)
     try:
-        return score(config, store.fetch(checkpoint), store.data(data))
+        fetched = with_retries(lambda: store.fetch(checkpoint))
+        return score(config, fetched, with_retries(lambda: store.data(data)))
     finally:
         store.clear()
