@@ -1878,7 +1878,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/reproduce/test_run_again.py": {
         f"{PACKAGE}/reproduce/run_again.py": [
-            ('values["sweep"] |= ALONE', "pass"),
+            ("section |= ALONE", "pass"),
             ('cluster["storage"] = storage', "pass"),
             ("        signals_as_interrupts(),\n        Temp", "        Temp"),
             ('params(f"-{uuid.uuid4().hex[:8]}")', 'params("")'),

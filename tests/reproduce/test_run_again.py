@@ -156,10 +156,13 @@ def test_an_evaluation_is_made_again_with_its_training(
     store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
 ) -> None:
     store.add(TRAINING, tiny_config)
-    other = configuration.with_changes(tiny_config, {"evaluate.beam": 7})
+    changes = {"evaluate.beam": 7, "train.log_every": 3}  # which a finished training passes over
+    other = configuration.with_changes(tiny_config, changes)
     store.add(EVALUATION, other, stage="evaluate")
     about, verdict, _ = again(tmp_path, EVALUATION)
     assert about["stage"] == "evaluate"
+    logged = configuration.parse(tree.made["params"]).train.log_every
+    assert logged == tiny_config.train.log_every
     assert tree.ran == ["data of train evaluate", "train", "evaluate"]
     assert configuration.parse(tree.made["params"]).evaluate.beam == 7
     assert [part.name for part in verdict.parts] == [
@@ -282,6 +285,26 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
     assert cluster(2) == (3, 2)
     assert cluster(3) == (3, None)
     assert cluster(2, **{"cluster.workers": 1, "cluster.cpus_per_worker": 4}) == (1, 4)
+
+
+def test_a_trial_has_the_workers_and_threads_that_trained_it(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later sweep, which has others, may have reused it."""
+
+    def sweep(threads: int, **settings: Any) -> Any:
+        ((trial, *_), _) = variants(later)
+        store.add(TRIAL, trial.config, stage="sweep", trained={"workers": 2, "threads": threads})
+        again(tmp_path, TRIAL, settings=settings)
+        found = configuration.parse(tree.made["params"]).sweep
+        return found.workers_per_trial, found.cpus_per_trial
+
+    monkeypatch.setattr(run_again, "available_cpus", lambda: 6)
+    later = configuration.with_changes(tiny_config, {"sweep.cpus_per_trial": 4})
+    assert sweep(3) == (2, 3)
+    assert sweep(4) == (2, 4)
+    assert sweep(5) == (2, 4)
+    assert sweep(3, **{"sweep.workers_per_trial": 1, "sweep.cpus_per_trial": 2}) == (1, 2)
 
 
 @pytest.mark.parametrize("recorded", [True, False])

@@ -90,6 +90,17 @@ def test_the_size_of_a_pass_that_it_was_trained_with_is_recorded(
     assert configuration.load(record.folder / "params.yaml") == trained
 
 
+def test_its_losses_are_means_over_the_steps_that_it_was_trained_with(
+    project: Path, tiny_config: Config, tmp_path: Path
+) -> None:
+    """A finished training, or a trial that is reused, keeps the curves that it has."""
+    config = configuration.with_changes(tiny_config, {"train.log_every": 3})
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text('{"kind": "logged", "step": 2, "loss": 6.5}\n')
+    record = recorded(project, config, tmp_path / "run", curves=journal)
+    assert configuration.load(record.folder / "params.yaml").train.log_every == 2
+
+
 def test_the_changes_are_those_of_the_beginning(
     project: Path, tiny_config: Config, tmp_path: Path
 ) -> None:

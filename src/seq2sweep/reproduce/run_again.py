@@ -222,6 +222,8 @@ def _params(
     values, here = _sections(record), configuration.to_dict(config)
     if other is not None and record.stage == "train":
         values["evaluate"] = _sections(other)["evaluate"]
+    if other is not None and record.stage == "evaluate":  # whose losses are compared
+        values["train"]["log_every"] = _sections(other)["train"]["log_every"]
     cluster, storage = values["cluster"], config.cluster.storage
     cluster |= {key: here["cluster"][key] for key in OF_WHOEVER_RUNS}
     # What a job records into its copy of the worktree would be lost, and nothing compared.
@@ -240,18 +242,22 @@ def _params(
     values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
     trained = record.content["trained"]
     workers, threads = trained.get("workers"), trained.get("threads")
-    if record.stage == "sweep":
-        values["sweep"] |= ALONE
-    elif isinstance(workers, int) and isinstance(threads, int):
-        cluster["workers"] = workers
+    section, of_workers, of_threads = cluster, "workers", "cpus_per_worker"
+    if (
+        record.stage == "sweep"
+    ):  # whose values may be those of a later sweep, which reused the trial
+        section, of_workers, of_threads = values["sweep"], "workers_per_trial", "cpus_per_trial"
+        section |= ALONE
+    if isinstance(workers, int) and isinstance(threads, int):
+        section[of_workers] = workers
         if config.cluster.address or workers * threads <= available_cpus():
-            cluster["cpus_per_worker"] = threads
+            section[of_threads] = threads
     # Of the run's workers, not of those that the project here has.
     changes = {"cluster.workers": cluster["workers"], FEWEST: None, **settings}
     configuration.with_changes(config, changes, "--set")
     for key, value in settings.items():
-        section, _, last = key.partition(".")
-        values[section][last] = value
+        name, _, last = key.partition(".")
+        values[name][last] = value
     if (fewest := cluster.get("min_workers")) is not None:
         cluster["min_workers"] = min(fewest, cluster["workers"])
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
@@ -264,7 +270,7 @@ def _sections(record: StoredRecord) -> dict[str, dict[str, Any]]:
         values = yaml_text.read_yaml(read_bytes(record.folder / PARAMS).decode())
     except yaml_text.ERRORS as error:
         raise UserError(yaml_text.problem(error, name)) from None
-    for section in ("cluster", "sweep", "evaluate"):
+    for section in ("cluster", "sweep", "train", "evaluate"):
         if not isinstance(values, dict) or not isinstance(values.get(section), dict):
             raise UserError(f"{name} has no section {section}: choose another run")
     return dict(values)

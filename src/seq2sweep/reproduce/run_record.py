@@ -129,7 +129,10 @@ class Source:
         # The number that auto came to, or that a trial had before it was changed: another would
         # give other passes, and other last digits.
         number = values["tokens_per_pass"] or train.tokens_per_pass
-        train = dataclasses.replace(train, tokens_per_pass=number)
+        # Nor is a mean of the loss the same over other steps: a finished training keeps its own.
+        logged = next(journal.entries(curves, "logged"), None) if curves else None
+        every = train.log_every if logged is None else logged["step"]
+        train = dataclasses.replace(train, tokens_per_pass=number, log_every=every)
         params = configuration.dump(dataclasses.replace(config, train=train))
         files = {**self.files, PARAMS: params.encode(), RECORD: text.encode()}
         with TemporaryDirectory(prefix="seq2sweep-") as name:
