@@ -72,6 +72,7 @@ from seq2sweep.tracking.lineage import (
     made_by,
     parameters,
     registered_name,
+    same_machine,
 )
 from seq2sweep.tracking.mlflow_store import VARIANTS
 from seq2sweep.tracking.recorder import SCORE, Recorder, named
@@ -195,9 +196,9 @@ def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[Tri
     Not where an earlier sweep trained it with other libraries or on another machine: the run of
     then has it. Code is the same by its meaning, whatever the commit.
     """
-    now = {k: v for k, v in made_by(recorder.lineage).items() if not k.startswith(("git.", "host"))}
+    now = made_by(recorder.lineage)
     for result in results:
-        if not now.items() <= (result.made_by or {}).items():
+        if not same_machine(now, result.made_by or {}):
             continue
         config, store, checkpoint = result.variant.config, result.store, result.checkpoint
         scores: dict[str, Any] = {}

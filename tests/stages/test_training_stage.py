@@ -16,6 +16,7 @@ from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
+from seq2sweep.runs.run_store import RunStore
 from seq2sweep.stages import stage
 from seq2sweep.stages import training as train_stage
 from seq2sweep.train import checkpointing
@@ -77,6 +78,23 @@ def test_the_last_losses_are_those_of_the_weights_that_are_exported(tmp_path: Pa
     kept.write(tmp_path / "step-00000008")
     found = train_stage.last_losses(tmp_path / "step-00000008")
     assert found == {"loss": 2.5, "valid_loss": 1.5, "valid_perplexity": None}
+
+
+def test_the_lineage_of_a_finished_training_is_that_of_its_end(tmp_path: Path) -> None:
+    """Whatever has run the stage since, which trained nothing."""
+    store = RunStore(tmp_path)
+    then = {"git.commit": "a", "version.torch": "2.0", "host": "one", "data.sum": "1"}
+    now = {"git.commit": "b", "version.torch": "2.0", "host": "two", "data.sum": "1"}
+    assert train_stage.of_training(store, then, False) == (then, True), "of an earlier version"
+    assert train_stage.of_training(store, then, True) == (then, True)
+    assert train_stage.of_training(store, now, False) == (then, True)
+    newer = now | {"version.torch": "3.0"}
+    assert train_stage.of_training(store, newer, False) == (then, False)
+    assert train_stage.of_training(store, newer, True) == (newer, True)
+    assert train_stage.of_training(store, now, False) == (newer, False)
+    (tmp_path / train_stage.MADE_BY).write_text("{")
+    with pytest.raises(UserError, match=r"made_by\.json is damaged .*: remove it and run"):
+        train_stage.of_training(store, now, False)
 
 
 @pytest.mark.parametrize(

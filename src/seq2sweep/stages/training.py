@@ -6,6 +6,7 @@ A run that was interrupted resumes from its newest checkpoint in `cluster.storag
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import shutil
 from pathlib import Path
@@ -21,6 +22,7 @@ from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.model import flops
 from seq2sweep.model.building import build
+from seq2sweep.paths import read_json
 from seq2sweep.project_files import ENCODED
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.runs import pass_size
@@ -42,14 +44,18 @@ from seq2sweep.tracking.lineage import (
     dataset_name,
     document,
     environment,
+    made_by,
     origin_tags,
     parameters,
+    same_machine,
 )
 from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.train import checkpointing
 from seq2sweep.train.footprint import longest
 
+MADE_BY = "made_by.json"
+"""In the folder of a finished training."""
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 """Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
 FIGURES = (
@@ -95,7 +101,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     ) as (relay, run):
         run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
         with ray_session(config.cluster):
-            status = train(config, store, encoded, header["fingerprint"], run)
+            status, trained_here = train(config, store, encoded, header["fingerprint"], run)
+            lineage, same = of_training(store, lineage, trained_here)
         kept = export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
         relay.say_page(run)
@@ -112,7 +119,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         run.artifact(exported_to / RECEIPT)
         run.text("environment.txt", environment())
         curves = folder / JOURNAL_NAME
-        source.record(run, config, trained=status.summary, weights=kept, curves=curves)
+        if same:  # else the run of then has what it takes to train it again
+            source.record(run, config, trained=status.summary, weights=kept, curves=curves)
     say_end(metrics, len(kept), exported_to)
     return folder
 
@@ -149,14 +157,37 @@ def say_end(metrics: dict[str, Any], checkpoints: int, exported_to: Path) -> Non
         console.say(warning)
 
 
-def train(config: Config, store: RunStore, encoded: Path, data: str, run: Recorder) -> RunStatus:
+def of_training(
+    store: RunStore, lineage: dict[str, str], trained_here: bool
+) -> tuple[dict[str, str], bool]:
+    """The lineage with the code, libraries and machine by which a finished training ended, which
+    are kept with it; and whether libraries and machine are those of now. An earlier version kept
+    none."""
+    now = made_by(lineage)
+    if trained_here:
+        store.retried(lambda: store.write(MADE_BY, json.dumps(now, indent=2) + "\n"))
+        return lineage, True
+    store.retried(store.refresh)
+    file = store.folder / MADE_BY
+    if not file.exists():
+        return lineage, True
+    then = {str(key): str(value) for key, value in read_json(file).items()}
+    return lineage | then, same_machine(now, then)
+
+
+def train(
+    config: Config, store: RunStore, encoded: Path, data: str, run: Recorder
+) -> tuple[RunStatus, bool]:
     """Run the training; an interruption says from where it will resume.
 
     data: the fingerprint of the encoded data. run: learns how many tokens a pass has, where that is
-    decided where it runs.
+    decided where it runs. Gives its status, and whether it was not finished before.
     """
+    heard = False
 
     def hear(entry: dict[str, Any]) -> None:
+        nonlocal heard
+        heard = True
         if entry["kind"] == "sized":
             run.params({TOKENS_PER_PASS: entry["tokens_per_pass"]})
         say_progress(entry, config.train.steps)
@@ -174,7 +205,7 @@ def train(config: Config, store: RunStore, encoded: Path, data: str, run: Record
         raise
     if config.train.tokens_per_pass == "auto":  # it may have been said before this process
         run.params({TOKENS_PER_PASS: status.summary["tokens_per_pass"]})
-    return status
+    return status, heard
 
 
 def described(config: Config, metrics: dict[str, Any], about: str) -> str:

@@ -70,6 +70,13 @@ def made_by(lineage: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in lineage.items() if key.startswith(which)}
 
 
+def same_machine(now: Mapping[str, str], then: Mapping[str, str]) -> bool:
+    """Whether a result that was made by `then` would be made by the same libraries and machine
+    now; both as of `made_by`. Code is the same by its meaning, whatever the commit."""
+    wanted = {key: value for key, value in now.items() if not key.startswith(("git.", "host"))}
+    return wanted.items() <= then.items()
+
+
 def of_several(lineages: Collection[Mapping[str, str]]) -> dict[str, str]:
     """What several lineages say; where they differ, all that they say, with commas between."""
     keys = dict.fromkeys(key for lineage in lineages for key in lineage)
