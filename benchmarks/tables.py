@@ -150,8 +150,8 @@ def decoding(figures: dict[str, Any]) -> str:
         lines += [
             f"**{title}**, {case['sentences']:,} sentences.",
             "",
-            f"| decoded by | sentences/s | {against} | the same as ours | ends a sentence |",
-            f"|---|---|{'---|' * len(rules)}---|---|",
+            f"| decoded by | sentences/s | best batch | {against} | the same as ours | ends a sentence |",
+            f"|---|---|---|{'---|' * len(rules)}---|---|",
         ]
         there = {k: way for k, way in case["others"].items() if "absent" not in way}
         ways = case["ours"] | dict(
@@ -184,6 +184,7 @@ def decoder(name: str, way: dict[str, Any], opponent: bool) -> str:
     )
     return (
         f"| {name if opponent else f'**{name}**'} | {way['sentences_per_second']:,.0f} | "
+        f"{way['batch']} | "
         f"{' | '.join(cells)} | {way['same']} | {way['stopping']} |"
     )
 

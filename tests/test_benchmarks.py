@@ -209,5 +209,5 @@ def test_decoders_are_held_against_ours_by_each_rule() -> None:
     }  # fmt: skip
     table = tables.decoding({"text": "of files", "natural length": case})
     assert table.index("ctranslate2") < table.index("marian_bf16")
-    assert "| ctranslate2 | 1 | 1.50 (1.50 to 1.50) | 3.00 (3.00 to 3.00) | 2 |" in table
+    assert "| ctranslate2 | 1 | 64 | 1.50 (1.50 to 1.50) | 3.00 (3.00 to 3.00) | 2 |" in table
     assert "Absent: eole (no module)." in table
