@@ -8,6 +8,7 @@ for one batch, or in processes of one thread, each with its share of the sentenc
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -40,9 +41,9 @@ BEAM = 4
 ALPHA = 0.6
 EXTRA = 50
 """Pieces that a translation may have more than its source, at natural length."""
-TRIED = 2
-"""One sentence in so many is what batch sizes are tried on: enough for several large ones."""
-FINALISTS = 3
+TRIED = 4
+"""One sentence in so many is what batch sizes are tried on."""
+FINALISTS = 2
 AT_ONCE = (32, 64, 128, 256, 512)
 TOKENS_AT_ONCE = (8000, 16_000, 32_000, 64_000)
 """`evaluate.tokens_per_batch`: at natural length some 150 to 1200 sentences of the test's."""
@@ -101,71 +102,82 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sentences", type=int, default=1000, help="at most, the first ones")
     options = parser.parse_args()
-    settings = options.folder, options.length, options.threads, options.sentences
 
     @functools.cache
-    def made() -> tuple[Decode, Any, str]:
+    def made() -> tuple[Shared, Any]:
         """By the first question: where `serve` answers, what libraries print is no answer."""
-        text, decode, sizes = opened(options.name, settings)
-        some = range(0, len(text.lines), TRIED)
-        ways = [(decode, size, "") for size in sizes]
-        seconds = [timed(decode, some, size)[0] for decode, size, _ in ways]
-        if options.name != "ctranslate2" and text.threads > 1:  # that has both ways of its own
+        some = range(0, options.sentences, TRIED)
+        counts = {1, options.threads}
+        if options.name == "ctranslate2":  # which has both ways of its own
+            counts = {1}
+        with contextlib.ExitStack() as stack:
+            whole, *shared = (stack.enter_context(Shared(options, n)) for n in sorted(counts))
+            ways: list[tuple[Shared, Any]] = [(whole, size) for size in whole.sizes()]
+            seconds = [timed(*way, some) for way in ways]
             best = ways[seconds.index(min(seconds))][1]
-            shared_out = in_processes(options.name, text, settings)
-            for size in (best, best // 2):
-                ways.append((shared_out, size, f" in {text.threads} processes"))
-                seconds.append(timed(shared_out, some, size)[0])
-        # One trial may have met a busy machine: the best few have another.
-        for i in sorted(range(len(ways)), key=lambda i: seconds[i])[:FINALISTS]:
-            seconds[i] = min(seconds[i], timed(ways[i][0], some, ways[i][1])[0])
-        return ways[seconds.index(min(seconds))]
+            ways += [(each, size) for each in shared for size in (best, best // 2)]
+            seconds += [timed(*way, some) for way in ways[len(seconds) :]]
+            # One trial may have met a busy machine: the best ones have another.
+            for i in sorted(range(len(ways)), key=lambda i: seconds[i])[:FINALISTS]:
+                seconds[i] = min(seconds[i], timed(*ways[i], some))
+        way, size = ways[seconds.index(min(seconds))]
+        # Anew, without the memory that larger batches took: others run beside it.
+        return Shared(options, way.count), size
 
     def answer(numbers: list[int]) -> dict[str, Any]:
-        decode, size, where = made()
-        seconds, said = timed(decode, numbers, size)
+        shared, size = made()
+        before = time.perf_counter()
+        said = shared.decode(numbers, size)
+        seconds = time.perf_counter() - before
         if options.length:
             assert {len(pieces) for pieces in said} == {options.length}
+        where = f" in {shared.count} processes" if shared.count > 1 else ""
         return {"seconds": seconds, "said": said, "batch": f"{size}{where}"}
 
     serve(answer)
 
 
-def opened(name: str, settings: Sequence[Any]) -> tuple[Text, Decode, tuple[Any, ...]]:
-    """The text of these settings, how this contender decodes, and batch sizes to try."""
+class Shared:
+    """A contender in so many processes, which share the threads: each decodes its share."""
+
+    def __init__(self, options: argparse.Namespace, count: int) -> None:
+        settings = options.folder, options.length, options.threads // count, options.sentences
+        spawn = multiprocessing.get_context("spawn")
+        self.count = count
+        self.pool = ProcessPoolExecutor(count, spawn, _open, (options.name, settings))
+        self.decode(range(count), 1 if options.name != "ctranslate2" else (16, 1))  # all are there
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.pool.shutdown()
+
+    def sizes(self) -> tuple[Any, ...]:
+        """Batch sizes to try."""
+        return self.pool.submit(_sizes).result()
+
+    def decode(self, numbers: Sequence[int], size: Any) -> list[list[int]]:
+        """Pieces of each translation, without EOS."""
+        shares = [numbers[first :: self.count] for first in range(self.count)]
+        found = itertools.chain(*self.pool.map(_decode, shares, itertools.repeat(size)))
+        said = dict(zip(itertools.chain(*shares), found, strict=True))
+        return [said[i] for i in numbers]
+
+
+_opened: list[tuple[Decode, tuple[Any, ...]]] = []
+"""Of a process of the pool, how it decodes, and batch sizes to try."""
+
+
+def _open(name: str, settings: Sequence[Any]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     text = Text(*settings)
     keep_memory()
     torch.set_num_threads(text.threads)
     torch.manual_seed(1)
     decode, sizes = DECODERS[name](text)
     decode(range(min(64, len(text.lines))), sizes[0])  # the first call pays for what is made once
-    return text, decode, sizes
-
-
-def in_processes(name: str, text: Text, settings: Sequence[Any]) -> Decode:
-    """By as many processes as there are threads, of one thread each: each decodes its share."""
-    folder, length, threads, sentences = settings
-    pool = ProcessPoolExecutor(
-        threads, multiprocessing.get_context("spawn"), _open, (name, (folder, length, 1, sentences))
-    )
-
-    def decode(numbers: Sequence[int], size: int) -> list[list[int]]:
-        shares = [numbers[first::threads] for first in range(threads)]
-        found = itertools.chain(*pool.map(_decode, shares, itertools.repeat(size)))
-        said = dict(zip(itertools.chain(*shares), found, strict=True))
-        return [said[i] for i in numbers]
-
-    decode(range(threads), 1)  # all are there
-    return decode
-
-
-_kept: list[Decode] = []
-"""Of a process of the pool, its decoder."""
-
-
-def _open(name: str, settings: Sequence[Any]) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _kept.append(opened(name, settings)[1])
+    _opened.append((decode, sizes))
 
 
 def _end_with_parent() -> None:
@@ -176,15 +188,19 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _decode(numbers: Sequence[int], size: int) -> list[list[int]]:
-    return _kept[0](numbers, size)
+def _sizes() -> tuple[Any, ...]:
+    return _opened[0][1]
 
 
-def timed(decode: Decode, numbers: Sequence[int], size: Any) -> tuple[float, list[list[int]]]:
-    """Seconds, and what it said."""
+def _decode(numbers: Sequence[int], size: Any) -> list[list[int]]:
+    return _opened[0][0](numbers, size)
+
+
+def timed(shared: Shared, size: Any, numbers: Sequence[int]) -> float:
+    """Seconds."""
     before = time.perf_counter()
-    said = decode(numbers, size)
-    return time.perf_counter() - before, said
+    shared.decode(numbers, size)
+    return time.perf_counter() - before
 
 
 class OfLength(Transformer):

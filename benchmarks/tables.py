@@ -150,7 +150,8 @@ def decoding(figures: dict[str, Any]) -> str:
         lines += [
             f"**{title}**, {case['sentences']:,} sentences.",
             "",
-            f"| decoded by | sentences/s | best batch | {against} | the same as ours | ends a sentence |",
+            f"| decoded by | sentences/s | best batch | {against} | the same as ours "
+            "| ends a sentence |",
             f"|---|---|---|{'---|' * len(rules)}---|---|",
         ]
         there = {k: way for k, way in case["others"].items() if "absent" not in way}
