@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from benchmarks.contenders import MAKERS
-from benchmarks.record import FIGURES, MEASURED, UNUSED, read
+from benchmarks.contenders import MAKERS, ours
+from benchmarks.record import FIGURES, MEASURED, NOT_RUN, UNUSED, read
+from benchmarks.sizes import SIZES
 from benchmarks.tables import PAGE, with_tables
 from seq2sweep import code_fingerprint
+from seq2sweep.data.batching import Batch
+from seq2sweep.data.vocabulary import BOS, EOS, PAD
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -116,6 +121,20 @@ def test_the_code_is_what_was_measured(name: str) -> None:
 def test_what_an_update_is_measured_by_counts(program: str) -> None:
     used = code_fingerprint.modules(program, ROOT / "src", ROOT, whole=True)
     assert not {ROOT / file for file in UNUSED} & set(used.values())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_an_update_runs_nothing_of_what_does_not_count(precision: Any) -> None:
+    pieces = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
+    batch = Batch(pieces, torch.tensor([[BOS, 5, 6], [BOS, 7, PAD]]), pieces)
+    update, run = ours(SIZES["demo"], precision), set[str]()
+    sys.setprofile(lambda frame, event, argument: run.add(frame.f_code.co_filename))
+    try:
+        update(batch)
+    finally:
+        sys.setprofile(None)
+    assert str(ROOT / "src/seq2sweep/model/attention.py") in run
+    assert not {str(ROOT / file) for file in NOT_RUN} & run
 
 
 def test_each_file_is_quoted_and_says_where_it_comes_from() -> None:
