@@ -452,6 +452,19 @@ def test_a_worker_shows_itself_before_it_uploads_what_another_left(
     assert seen == [True]
 
 
+def test_small_files_are_read_where_they_are(
+    machines: Machines, there: ObjectStore, driver: RemoteRunStore
+) -> None:
+    assert driver.read("made_by.json") is None
+    machines.on("first").write("made_by.json", "theirs")
+    assert driver.read("made_by.json") == "theirs"
+    there.delete("made_by.json")
+    assert driver.read("made_by.json") is None
+    driver.write("made_by.json", "ours")
+    there.delete("made_by.json")  # as of a run that ended in a folder
+    assert driver.read("made_by.json") == "ours"
+
+
 def test_looking_for_signals_again_and_again_makes_no_connections(
     machines: Machines, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

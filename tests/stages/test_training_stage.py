@@ -92,9 +92,12 @@ def test_the_lineage_of_a_finished_training_is_that_of_its_end(tmp_path: Path) -
     assert train_stage.of_training(store, newer, False) == (then, False)
     assert train_stage.of_training(store, newer, True) == (newer, True)
     assert train_stage.of_training(store, now, False) == (newer, False)
-    (tmp_path / train_stage.MADE_BY).write_text("{")
-    with pytest.raises(UserError, match=r"made_by\.json is damaged .*: remove it and run"):
-        train_stage.of_training(store, now, False)
+    for damaged in ("{", "[]"):
+        (tmp_path / train_stage.MADE_BY).write_text(damaged)
+        with pytest.raises(
+            UserError, match=r"made_by\.json in .* is damaged .*: remove it and run"
+        ):
+            train_stage.of_training(store, now, False)
 
 
 @pytest.mark.parametrize(

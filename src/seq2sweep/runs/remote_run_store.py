@@ -72,6 +72,10 @@ class RemoteRunStore(RunStore):
         super().write(name, text)
         self.objects.write(name, text.encode())
 
+    def read(self, name: str) -> str | None:
+        content = self.objects.read(name)
+        return super().read(name) if content is None else content.decode(errors="replace")
+
     def delete(self, name: str) -> None:
         super().delete(name)
         self.objects.delete(name)

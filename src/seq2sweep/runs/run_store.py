@@ -97,6 +97,12 @@ class RunStore:
         """Keep a small file, whole or not at all."""
         write_whole(self.folder / name, text)
 
+    def read(self, name: str) -> str | None:
+        """What a small file holds; None if it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / name).read_text(encoding="utf-8", errors="replace")
+        return None
+
     def delete(self, name: str) -> None:
         """Remove a small file, if it is there."""
         (self.folder / name).unlink(missing_ok=True)

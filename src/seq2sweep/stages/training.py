@@ -22,7 +22,6 @@ from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.model import flops
 from seq2sweep.model.building import build
-from seq2sweep.paths import read_json
 from seq2sweep.project_files import ENCODED
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.runs import pass_size
@@ -117,9 +116,9 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
         run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
-        run.text("environment.txt", environment())
         curves = folder / JOURNAL_NAME
         if same:  # else the run of then has what it takes to train it again
+            run.text("environment.txt", environment())
             source.record(run, config, trained=status.summary, weights=kept, curves=curves)
     say_end(metrics, len(kept), exported_to)
     return folder
@@ -167,11 +166,15 @@ def of_training(
     if trained_here:
         store.retried(lambda: store.write(MADE_BY, json.dumps(now, indent=2) + "\n"))
         return lineage, True
-    store.retried(store.refresh)
-    file = store.folder / MADE_BY
-    if not file.exists():
+    kept = store.retried(lambda: store.read(MADE_BY))
+    if kept is None:
         return lineage, True
-    then = {str(key): str(value) for key, value in read_json(file).items()}
+    try:
+        then = {str(key): str(value) for key, value in json.loads(kept).items()}
+    except (ValueError, AttributeError) as error:
+        raise UserError(
+            f"{MADE_BY} in {store.location} is damaged ({error}): remove it and run `dvc repro`"
+        ) from None
     return lineage | then, same_machine(now, then)
 
 
