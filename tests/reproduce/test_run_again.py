@@ -305,6 +305,12 @@ def test_a_trial_has_the_workers_and_threads_that_trained_it(
     assert sweep(4) == (2, 4)
     assert sweep(5) == (2, 4)
     assert sweep(3, **{"sweep.workers_per_trial": 1, "sweep.cpus_per_trial": 2}) == (1, 2)
+    later = configuration.with_changes(tiny_config, {"sweep.cpus_per_trial": 0.5})
+    assert sweep(4) == (2, 1), "several workers share no core"
+    (tmp_path / "params.yaml").write_text(
+        configuration.dump(configuration.with_changes(tiny_config, {"cluster.storage": "s3://b/x"}))
+    )
+    assert sweep(2) == (1, 2), "a bucket serves trials of one worker"
 
 
 @pytest.mark.parametrize("recorded", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -252,6 +253,11 @@ def _params(
         section[of_workers] = workers
         if config.cluster.address or workers * threads <= available_cpus():
             section[of_threads] = threads
+        if record.stage == "sweep" and workers > 1:  # none of which shares a device
+            for key in ("cpus_per_trial", "gpus_per_trial"):
+                section[key] = math.ceil(section[key])
+            if configuration.is_address(storage):
+                section[of_workers] = 1
     # Of the run's workers, not of those that the project here has.
     changes = {"cluster.workers": cluster["workers"], FEWEST: None, **settings}
     configuration.with_changes(config, changes, "--set")

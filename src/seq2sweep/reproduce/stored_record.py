@@ -70,8 +70,9 @@ class StoredRecord:
                 raise UserError(gone(f"run {run_id}", place))
             raise UserError(
                 f"run {run_id} has no {FOLDER}/{missing[0]}: it is of an earlier version, has "
-                "not ended, is of a trial that an earlier sweep trained, whose run has one unless "
-                "it was killed, or is that of a sweep or a variant, whose trials have one"
+                "not ended, is of a training or a trial that was trained before with other "
+                "libraries or on another machine, whose run of then has one unless it was killed, "
+                "or is that of a sweep or a variant, whose trials have one"
             )
         return cls.read(run_id, folder)
 
