@@ -37,6 +37,9 @@ STOPPING = {
     "sockeye": "when all four hypotheses have ended",
 }
 """When a contender leaves a sentence at natural length."""
+NATURAL = "natural length"
+AT_SET_LENGTHS = "cannot have our weights: its layers begin with the norm"
+"""Why eole is absent at natural length."""
 
 
 def main() -> None:
@@ -66,7 +69,7 @@ def main() -> None:
         print(json.dumps({
             "machine": f"{platform.machine()}, {options.threads} of {available_cpus()} CPUs",
             "text": "of files" if options.text else "of the phrasebook, put together anew",
-            **{f"{length} pieces" if length else "natural length":
+            **{f"{length} pieces" if length else NATURAL:
                measure(folder, length, options) for length in options.lengths},
         }, indent=2))  # fmt: skip
 
@@ -131,12 +134,14 @@ def measure(folder: Path, length: int, options: argparse.Namespace) -> dict[str,
         *(str(folder), "--length", str(length), "--threads", str(options.threads)),
         *("--sentences", str(sentences)),
     )
-    commands = {name: ("-m", "benchmarks.decoders", name, *arguments) for name in [*own, *others]}
+    asked = [*own, *(name for name in others if length or not name.startswith("eole"))]
+    commands = {name: ("-m", "benchmarks.decoders", name, *arguments) for name in asked}
     numbers = list(range(sentences))
-    title = f"{length} pieces" if length else "natural length"
+    title = f"{length} pieces" if length else NATURAL
     found = in_turns(commands, [numbers] * options.rounds, [0], title)
     ours = {name: found[name] for name in own}
-    ways = {name: against(ours, name, found[name]) for name in others}
+    ways = {name: against(ours, name, found[name]) for name in others if name in found}
+    ways |= {name: {"absent": AT_SET_LENGTHS} for name in others if name not in found}
     return {
         "sentences": sentences,
         "ours": {name: against(ours, name, found[name]) for name in own},
