@@ -244,9 +244,8 @@ def _params(
     trained = record.content["trained"]
     workers, threads = trained.get("workers"), trained.get("threads")
     section, of_workers, of_threads = cluster, "workers", "cpus_per_worker"
-    if (
-        record.stage == "sweep"
-    ):  # whose values may be those of a later sweep, which reused the trial
+    if record.stage == "sweep":
+        # Its values may be those of a later sweep, which reused the trial.
         section, of_workers, of_threads = values["sweep"], "workers_per_trial", "cpus_per_trial"
         section |= ALONE
     if isinstance(workers, int) and isinstance(threads, int):
