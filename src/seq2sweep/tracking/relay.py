@@ -156,15 +156,12 @@ class Relay:
     def _has_all(self, box: Outbox) -> bool:
         """Whether all of one that cannot be locked has been delivered, by the user whose it is."""
         with contextlib.suppress(OSError):
-            cursor = self.cursor(box)
-            left = cursor.refused or cursor.journal or cursor.position < box.path.stat().st_size
-            return not left
+            return not _left(box, self.cursor(box))
         return False
 
     def _was_replaced(self, box: Outbox, cursor: Cursor) -> bool:
         """Whether the store does not know the run: it is another one, in the place of the first."""
-        left = cursor.refused or cursor.journal or cursor.position < box.path.stat().st_size
-        if not left or cursor.run_id is None or box.name in self._asked_for:
+        if not _left(box, cursor) or cursor.run_id is None or box.name in self._asked_for:
             return False
         self._asked_for.add(box.name)
         try:
@@ -172,6 +169,12 @@ class Relay:
         except store_errors() as error:  # all others are told when something is delivered
             return getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST"
         return False
+
+
+def _left(box: Outbox, cursor: Cursor) -> bool:
+    """Whether the store lacks anything of an outbox, or has refused it."""
+    more = bool(cursor.refused or cursor.journal)
+    return more or cursor.position < box.path.stat().st_size
 
 
 def _prune(box: Outbox, cursor: Cursor) -> None:
