@@ -124,6 +124,17 @@ MEASURED = {
         )
         for size in SIZES
     },
+    **{
+        f"compiled_{size}": Measured(
+            (
+                *("python", "-m", "benchmarks.train", "--compile", "--precisions", "bf16"),
+                *("--sizes", size),
+            ),
+            (*TRAINING, "benchmarks/compiled.py"),
+            without=(*(file for file in UNUSED if file.stem != "compiled"), *NOT_RUN),
+        )
+        for size in SIZES
+    },
     "verdicts": Measured(
         ("python", "-m", "benchmarks.verdicts"),
         (*CORE, *TEXT, "src/seq2sweep/cluster/tune_trial.py", "src/seq2sweep/report/findings.py"),

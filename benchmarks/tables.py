@@ -94,7 +94,8 @@ def training(figures: dict[str, Any]) -> str:
         ]
         there = {precision: size[precision] for precision in WORDS if precision in size}
         for precision, found in there.items():
-            lines.append(row(f"**ours**, {precision}", found["ours"]))
+            own = "**ours**, compiled" if size.get("compiled") else "**ours**"
+            lines.append(row(f"{own}, {precision}", found["ours"]))
             lines += opponents(found["others"], precision)
         lines += ["", *(in_words(precision, found) for precision, found in there.items()), ""]
     return "\n".join(lines)
@@ -134,6 +135,8 @@ def in_words(precision: str, found: dict[str, Any]) -> str:
             f"{found['times_of_best']:.2f} times as fast as the best opponent, {found['best']}, "
             f"with {found['memory_of_best']:.2f} of its memory"
         )
+    if "times_of_eager" in found:
+        said.append(f"{found['times_of_eager']:.2f} times as fast as without compiled layers")
     if "percent_of_floor" in found:
         said.append(f"{found['percent_of_floor']:.0f} % of the rate of its products alone")
     return f"{WORDS[precision]}: {'; '.join(said)}."
@@ -190,7 +193,11 @@ def decoder(name: str, way: dict[str, Any], opponent: bool) -> str:
     )
 
 
-KINDS: dict[str, Callable[[dict[str, Any]], str]] = {"train": training, "decode": decoding}
+KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "train": training,
+    "compiled": training,
+    "decode": decoding,
+}
 
 
 if __name__ == "__main__":

@@ -31,11 +31,16 @@ OPPONENTS = {
     "convolutional": ["fairseq_convolutional"],
 }
 FLOOR = "products"
+EAGER = "ours"
+"""Without compiled layers: no opponent of those with them."""
 TOGETHER = 2
 """Opponents at most that take turns with ours: a machine's own speed changes by a tenth within
 half a minute, and turns that are compared must not lie further apart."""
-WARM_UP = 3
-"""Updates of each contender before its first turn."""
+WARM_UP = {False: 3, True: 12}
+"""Updates of each contender before its first turn; beside compiled layers, whose graphs are made
+during the first of them."""
+COMPILED = ("ours_compiled", "hand_compiled")
+"""Contenders of benchmarks.compiled."""
 
 
 def main() -> None:
@@ -56,6 +61,10 @@ def main() -> None:
         "--architecture", choices=OPPONENTS, default="transformer",
         help="another model, of --sizes 4x256, against other toolkits' of its kind",
     )  # fmt: skip
+    parser.add_argument(
+        "--compile", action="store_true",
+        help="ours with train.compile, against ours without it and all others; of Transformers",
+    )  # fmt: skip
     options = parser.parse_args()
     print(json.dumps({
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
@@ -75,6 +84,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
             **dataclasses.asdict(size),
             "tokens_of_a_sentence": float(data.target_lengths.mean()),
             "batches": len(groups),
+            "compiled": options.compile,
             **{each: in_precision(each, name, folder, options) for each in options.precisions},
         }
 
@@ -85,20 +95,24 @@ def in_precision(
     """Ours beside some opponents at a time, as many as memory is for."""
     size, own = SIZES[name], "ours"
     opponents = options.only or OPPONENTS[options.architecture]
-    if options.architecture == "transformer":
-        opponents = [FLOOR, *opponents]
-    else:
+    if options.architecture != "transformer":
         own += f"_{options.architecture}"
+    elif options.compile:
+        own, opponents = "ours_compiled", [EAGER, "hand_compiled", *opponents, FLOOR]
+    else:
+        opponents = [FLOOR, *opponents]
+    warm_up = WARM_UP[options.compile]
     command = [
         *("--size", name, "--precision", precision, "--threads", str(options.threads)), folder
     ]  # fmt: skip
     our_turns: Turns = []
     ways: dict[str, dict[str, Any]] = {}
-    questions = [(WARM_UP + turn * size.updates, size.updates) for turn in range(options.rounds)]
+    questions = [(warm_up + turn * size.updates, size.updates) for turn in range(options.rounds)]
     for start in range(0, len(opponents), TOGETHER):
         some = [own, *opponents[start : start + TOGETHER]]
-        commands = {each: ("-m", "benchmarks.contenders", each, *command) for each in some}
-        found = in_turns(commands, questions, (0, WARM_UP), f"{name} {precision}")
+        modules = {each: "compiled" if each in COMPILED else "contenders" for each in some}
+        commands = {each: ("-m", f"benchmarks.{modules[each]}", each, *command) for each in some}
+        found = in_turns(commands, questions, (0, warm_up), f"{name} {precision}")
         our_turns += found[own]
         ways |= {each: against(found[own], found[each]) for each in some[1:]}
     return summary(our_turns, ways)
@@ -127,6 +141,8 @@ def summary(ours: Turns, ways: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if FLOOR in there:
         floor = there.pop(FLOOR)
         result["percent_of_floor"] = 100 * floor["times"]
+    if EAGER in there:
+        result["times_of_eager"] = there.pop(EAGER)["times"]
     if there:
         best = min(there, key=lambda name: there[name]["times"])
         memory = result["ours"]["peak_megabytes"] / there[best]["peak_megabytes"]

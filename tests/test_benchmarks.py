@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks import compiled as compiling
 from benchmarks import contenders, decode, handwritten, sizes, tables, train
 from benchmarks.processes import Contender
 from seq2sweep.data.batching import Batch
@@ -148,6 +150,50 @@ def test_the_best_opponent_is_the_one_where_ours_leads_least() -> None:
     assert (found["best"], found["times_of_best"], found["memory_of_best"]) == ("fast", 2, 0.5)
     assert found["percent_of_floor"] == 50
     assert ways["none"] == {"absent": "no module"}
+
+
+def test_compiled_layers_are_held_against_opponents_and_against_ours_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[str] = []
+
+    def in_turns(
+        commands: dict[str, tuple[str, ...]], questions: list[Any], warm_up: Any, title: str
+    ) -> dict[str, Any]:
+        assert warm_up == (0, questions[0][0])
+        started.extend(arguments[1] for arguments in commands.values())
+        slower = {"ours": 1.25, "marian": 1.5, "products": 0.5}
+        return {name: turns(*[slower.get(name, 2)] * len(questions)) for name in commands} | {
+            "ours_compiled": turns(*[1] * len(questions))
+        }
+
+    monkeypatch.setattr(train, "in_turns", in_turns)
+    options = argparse.Namespace(
+        only=None, architecture="transformer", compile=True, threads=2, rounds=3
+    )
+    found = train.in_precision("bf16", "demo", "somewhere", options)
+    assert (found["best"], found["times_of_best"]) == ("marian", 1.5)
+    assert (found["times_of_eager"], found["percent_of_floor"]) == (1.25, 50)
+    assert started.count("benchmarks.compiled") == 5 + 1  # ours in each group, theirs once
+    assert "1.25 times as fast as without compiled layers" in tables.in_words("bf16", found)
+
+
+def test_a_compiled_contender_is_its_eager_one_with_compiled_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(
+        torch.nn.Module,
+        "compile",
+        lambda self, **options: compiled.append(f"{type(self).__name__} {options}"),
+    )
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    layers = 2 * sizes.SIZES["demo"].layers
+    for name in ("ours_compiled", "hand_compiled"):
+        compiled.clear()
+        getattr(compiling, name)(sizes.SIZES["demo"], "float32")
+        assert len(compiled) == layers
+        assert all("'dynamic': True" in each for each in compiled)
 
 
 def test_who_fails_is_absent_and_says_why() -> None:
