@@ -241,10 +241,10 @@ def another_machine() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("version", "good"), [("2.60.0", True), ("3.0.0", True), ("2.9.3", False)])
 def test_a_ray_without_tokens_is_refused(version: str, good: bool) -> None:
     if good:
-        session.check_version(version)
+        local_cluster.check_version(version)
         return
     with pytest.raises(UserError, match=rf"^Ray {version} .*install Ray 2\.60 or newer"):
-        session.check_version(version)
+        local_cluster.check_version(version)
 
 
 @contextlib.contextmanager

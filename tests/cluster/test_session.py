@@ -83,6 +83,48 @@ def test_machines_without_enough_gpus_give_no_cpus(local: ClusterConfig) -> None
 
 
 @pytest.mark.parametrize(
+    ("workers", "least", "machines", "expected"),
+    [
+        (8, None, [Node(64, 8), Node(64, 8)], 8),  # one machine holds them all
+        (8, 1, [Node(48, 4)], 12),  # four of them, not one with 48
+        (2, None, [Node(2, 4)], 1),
+        (2, None, [Node(64, 0), Node(16, 2)], 8),
+    ],
+)
+def test_a_worker_takes_no_more_cpus_than_there_are_for_its_gpu(
+    local: ClusterConfig, workers: int, least: int | None, machines: list[Node], expected: int
+) -> None:
+    config = replace(local, workers=workers, min_workers=least, gpus_per_worker=1)
+    assert cpus_per_worker(config, machines) == expected
+
+
+@pytest.mark.parametrize(
+    ("processes", "gpus", "idle"),
+    [(8, 1, 0), (6, 1, 2), (9, 1, 0), (24, 0.3, 0), (23, 0.3, 1), (2, 4, 0), (1, 4, 4), (5, 0, 8)],
+)
+def test_gpus_that_nothing_takes_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, processes: int, gpus: float, idle: int
+) -> None:
+    monkeypatch.setattr(session, "nodes", lambda: [Node(64, 4), Node(64, 4)])
+    told = session.idle_gpus(processes, gpus, "these keys")
+    if not idle:
+        assert told is None
+    else:
+        assert told == f"{idle} of the cluster's 8 GPUs will be idle: see these keys"
+
+
+def test_a_training_names_its_own_keys(
+    local: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "nodes", lambda: [Node(64, 4)])
+    told = str(session.idle_in_training(replace(local, workers=3, gpus_per_worker=1)))
+    assert told.startswith("1 of the cluster's 4 GPUs")
+    assert told.endswith("see cluster.workers and cluster.gpus_per_worker")
+    monkeypatch.setattr(session, "nodes", lambda: [Node(64, 0)])
+    assert session.idle_in_training(local) is None
+
+
+@pytest.mark.parametrize(
     ("changes", "has_room_for"),
     [
         ({"workers": 3}, 2),

@@ -275,14 +275,15 @@ def _workers(config: Config) -> Finding:
         cpus = session.cpus_per_worker(config.cluster, machines)
     except UserError as error:
         return Finding(ALL, "workers", "problem", text, str(error))
-    room = f"room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
-    return Finding(ALL, "workers", "well", f"{text}: {room}")
+    text += f": room for {config.cluster.workers} worker(s) of {cpus} CPU(s)"
+    idle = session.idle_in_training(config.cluster)
+    return _check(ALL, "workers", not idle, text, "warning", idle or "")
 
 
 def _trials(config: Config) -> Iterator[Finding]:
     """Whether a trial of the sweep fits, if there is to be one."""
     # Not for the nodes, which import this module to answer.
-    from seq2sweep.cluster.tune_runner import require_room
+    from seq2sweep.cluster.tune_runner import idle_gpus, require_room
 
     if config.sweep.method == "none":
         return
@@ -292,7 +293,8 @@ def _trials(config: Config) -> Iterator[Finding]:
     except UserError as error:
         yield Finding(ALL, "trials", "problem", text, str(error))
     else:
-        yield Finding(ALL, "trials", "well", f"{text}: room for a trial of the sweep")
+        text, idle = f"{text}: room for a trial of the sweep", idle_gpus(config.sweep)
+        yield _check(ALL, "trials", not idle, text, "warning", idle or "")
 
 
 # --- what a node says of itself ------------------------------------------------------------------

@@ -35,6 +35,8 @@ from seq2sweep.storage.retry import repeating
 from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
 NAMESPACE = "seq2sweep"
+LEAST_RAY = (2, 60)
+"""Token authentication and the servers' addresses are known of this version and later ones."""
 # Nothing large goes through Ray's object store: data and checkpoints are files.
 OBJECT_STORE_BYTES = 200 * 2**20
 # Ray opens its folder to everybody: it lies in one that only this user enters.
@@ -191,6 +193,15 @@ def own_code() -> dict[str, Any]:
     other code would pass for those of this one.
     """
     return {"py_modules": list(seq2sweep.__path__), "excludes": [_COMPILED]}
+
+
+def check_version(version: str) -> None:
+    """Raises UserError where Ray may know no tokens."""
+    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_RAY:
+        raise UserError(
+            f"Ray {version} may let other users in: install Ray "
+            f"{'.'.join(map(str, LEAST_RAY))} or newer (pip install -c constraints.txt -e .)"
+        )
 
 
 def check_own_code() -> None:

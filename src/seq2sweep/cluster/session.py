@@ -24,6 +24,7 @@ from seq2sweep.cluster.local_cluster import (
     WHOLE_CODE,
     WORKER_ENVIRONMENT,
     check_own_code,
+    check_version,
     environment,
     local_ray,
     own_code,
@@ -38,9 +39,6 @@ from seq2sweep.storage.retry import in_thread
 CHANGES_NO_RESULT = "how Ray is started"
 
 T = TypeVar("T")
-
-LEAST_RAY = (2, 60)
-"""Token authentication and the servers' addresses are known of this version and later ones."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +96,6 @@ def _session(config: ClusterConfig) -> Iterator[None]:
         yield
 
 
-def check_version(version: str) -> None:
-    """Raises UserError where Ray may know no tokens."""
-    if tuple(int(part) for part in version.split(".")[:2]) < LEAST_RAY:
-        raise UserError(
-            f"Ray {version} may let other users in: install Ray "
-            f"{'.'.join(map(str, LEAST_RAY))} or newer (pip install -c constraints.txt -e .)"
-        )
-
-
 # --- what fits -----------------------------------------------------------------------------------
 
 
@@ -145,14 +134,17 @@ class NoPlaceError(UserError):
 def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
     """CPUs for each training worker: as configured, or the most with which all of them fit.
 
-    With cluster.min_workers so many are enough. Raises NoPlaceError when they do not fit, because
-    Ray would wait for ever.
+    With GPUs no more than there are for each of them: workers with more would be spread over
+    machines, and leave GPUs idle. With cluster.min_workers so many workers are enough. Raises
+    NoPlaceError when they do not fit, because Ray would wait for ever.
     """
     gpus = config.gpus_per_worker
     if config.cpus_per_worker is not None:
         choices = [config.cpus_per_worker]
     else:
-        choices = list(range(int(max((node.cpus for node in machines), default=1)), 0, -1))
+        shares = [node.cpus / node.gpus for node in machines if gpus and node.gpus]
+        most = min(shares, default=max((node.cpus for node in machines), default=1))
+        choices = list(range(max(1, int(most)), 0, -1))
     for enough in (config.workers, config.min_workers or config.workers):
         for cpus in choices:
             if places(machines, cpus, gpus) >= enough:
@@ -172,6 +164,20 @@ def describe(machines: list[Node]) -> str:
         f"{kinds.count(kind)} node{'s' if kinds.count(kind) > 1 else ''} of {kind}"
         for kind in dict.fromkeys(kinds)
     )
+
+
+def idle_gpus(processes: int, gpus: float, keys: str) -> str | None:
+    """A line where the cluster has more GPUs than so many processes take, as these keys say."""
+    there = sum(node.gpus for node in nodes())
+    used = processes * gpus if gpus >= 1 or not gpus else processes // int(1 / gpus + 1e-9)
+    idle = int(there - used)
+    return f"{idle} of the cluster's {there:g} GPUs will be idle: see {keys}" if idle > 0 else None
+
+
+def idle_in_training(config: ClusterConfig) -> str | None:
+    """`idle_gpus` beside the workers of a training."""
+    keys = "cluster.workers and cluster.gpus_per_worker"
+    return idle_gpus(config.workers, config.gpus_per_worker, keys)
 
 
 def lack_of_room(

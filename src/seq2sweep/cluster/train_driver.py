@@ -124,6 +124,9 @@ def _train(
     if until is None:  # else it would be told after the last step
         store.check_kept(status)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
+    idle = session.idle_in_training(config.cluster)
+    if idle and until is None:
+        console.say(idle)
     offset = store.retried(lambda: journal.end(store.folder / JOURNAL_NAME))
     meanwhile = _Meanwhile(config, cpus, store, offset, on_event, asked)
     data = store.publish(encoded) | {"sharers": sharers}

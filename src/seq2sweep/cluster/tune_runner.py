@@ -125,6 +125,13 @@ def require_room(config: Config) -> None:
         )
 
 
+def idle_gpus(sweep: SweepConfig) -> str | None:
+    """A line where the cluster has more GPUs than trials can take."""
+    workers = _trials_at_once(sweep, session.nodes()) * sweep.workers_per_trial
+    keys = "sweep.gpus_per_trial and sweep.cpus_per_trial"
+    return session.idle_gpus(workers, sweep.gpus_per_trial, keys)
+
+
 def _trials_at_once(sweep: SweepConfig, machines: list[session.Node]) -> int:
     places = session.places(machines, sweep.cpus_per_trial, sweep.gpus_per_trial)
     return places // sweep.workers_per_trial
