@@ -22,17 +22,19 @@ from seq2sweep import code_fingerprint, console, hardware, project_files
 from seq2sweep import config as configuration
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.tasks import ray_tasks
-from seq2sweep.cluster.tune_runner import require_room, run_sweep
+from seq2sweep.cluster.tune_runner import idle_gpus, require_room, run_sweep
 from seq2sweep.config import KEEPING_FAILURES, Config
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
-from seq2sweep.data.bitext import Bitext, read_training_header
+from seq2sweep.data.bitext import Bitext, read_training_header, require_positions
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.jobs import entrypoint
+from seq2sweep.model.building import build
+from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.pareto import cheapest
@@ -78,6 +80,7 @@ from seq2sweep.tracking.mlflow_store import VARIANTS
 from seq2sweep.tracking.recorder import SCORE, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep
+from seq2sweep.train.footprint import longest
 from seq2sweep.train.step import choose_precision
 
 MODEL = "transformer"
@@ -99,6 +102,7 @@ def work(config: Config) -> None:
     console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
+    require_all_positions(chosen, int(header["vocabulary"]["size"]))
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
     title, params = f"sweep {config.sweep.method}", parameters(wanted, "sweep")
@@ -147,6 +151,19 @@ def work(config: Config) -> None:
             record_best(best_run, result, header=header, lineage=own, mean=best[config.data.score])
     job = entrypoint.results_of_stage()
     say_end(results, summary, len(refused), seconds, every, job)
+
+
+def require_all_positions(chosen: Sequence[Variant], vocabulary_size: int) -> None:
+    """Raise UserError where a sentence has more tokens than a variant has positions, before any is
+    trained: the mend is another text, of which all of them are trained again."""
+    texts = {split: Bitext.open(project_files.ENCODED, split) for split in ("train", "valid")}
+    if max(map(longest, texts.values())) <= LEARNED_POSITIONS:
+        return  # no model is made in vain: those of fewer positions tell when they are trained
+    for model in {variant.config.model: None for variant in chosen}:
+        with torch.device("meta"):
+            most = build(model, vocabulary_size).max_length
+        for split, text in texts.items():
+            require_positions(text, split, most)
 
 
 def record(
@@ -349,6 +366,8 @@ def train(
     )
 
     with ray_session(config.cluster):
+        if idle := idle_gpus(config.sweep):
+            console.say(idle)
         if config.sweep.method not in KEEPING_FAILURES:
             return run(chosen, on_trial=recorder.hear), [], []
         data = Bitext.open(project_files.ENCODED, "train")

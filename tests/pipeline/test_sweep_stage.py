@@ -16,9 +16,10 @@ from seq2sweep import config as configuration
 from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.data import files
-from seq2sweep.errors import OperationalError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.jobs import entrypoint
+from seq2sweep.model.architecture import transformer
 from seq2sweep.report.sweep_report import summarise
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.stages import stage
@@ -180,6 +181,22 @@ def test_trials_without_a_score_are_counted(
         )
 
 
+def test_a_text_too_long_for_a_row_is_told_before_any_is_trained(
+    corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mend is another text, of which all rows would be trained again."""
+    monkeypatch.setattr(project_files, "ENCODED", corpus.encoded)
+    asked = {"sweep.space": {"model.positions": ["learned"]}, "sweep.method": "one_at_a_time"}
+    chosen, _ = variants(configuration.with_changes(tiny_config, asked))
+    size = corpus.size
+    sweep.require_all_positions(chosen, size)
+    for module in (sweep, transformer):
+        monkeypatch.setattr(module, "LEARNED_POSITIONS", 3)
+    sweep.require_all_positions(chosen[:1], size)
+    with pytest.raises(UserError, match=r"^line \d+ of the train set has \d+ tokens"):
+        sweep.require_all_positions(chosen, size)
+
+
 def test_a_choice_is_a_short_line_however_bad_a_try_was(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -223,6 +240,7 @@ def given(
     monkeypatch.setattr(stage, "code_of", lambda program: {})
     monkeypatch.setattr(sweep, "begin_sweep", lambda folder, origin: None)
     monkeypatch.setattr(sweep, "ray_session", lambda cluster: contextlib.nullcontext())
+    monkeypatch.setattr(sweep, "idle_gpus", lambda sweep: None)
     monkeypatch.setattr(sweep, "run_sweep", lambda *args, **more: found.update(more) or [])
     return found
 
