@@ -23,7 +23,7 @@ from seq2sweep.report.markdown import markdown_table
 from seq2sweep.report.paper_tables.table1 import table1_files
 from seq2sweep.report.paper_tables.table1_record import problem
 from seq2sweep.report.paper_tables.table2 import table2_files
-from seq2sweep.report.paper_tables.table4 import Parser, table4_files
+from seq2sweep.report.paper_tables.table4 import OWN, Parser, table4_files
 from seq2sweep.report.pareto import overview
 from seq2sweep.report.positions import length_scores
 from seq2sweep.stages import stage
@@ -77,7 +77,7 @@ def work(config: Config) -> None:
         parser=parser(config, evaluate, model, train["parameters"], prepare),
     )
     texts = table_files(results.sweep, results.dataset, results.train["vocabulary_size"])
-    texts |= table2_files(results.sweep, results.dataset)
+    texts |= table2_files(results.sweep, results.dataset, page.trained_here(results))
     texts |= table4_files(results.parser)
     texts |= table1_files(table1)
     texts["index.html"] = page.render(results)
@@ -134,7 +134,10 @@ def parser(
         and trees == (TRAIN_TREES, TEST_TREES)
     )
     student, silver = (read_self_training(name) for name in ("semi_supervised", "silver"))
-    return Parser(evaluate, model, parameters, config.data.dataset, standard, student, silver)
+    own, dataset = OWN, config.data.dataset
+    if dataset == "files":  # of one's own, which other parsers may have made
+        own = " and ".join(config.data.files.train)
+    return Parser(evaluate, model, parameters, dataset, standard, student, silver, own)
 
 
 def read_self_training(name: str) -> dict[str, Any] | None:

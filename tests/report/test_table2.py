@@ -10,12 +10,13 @@ import pytest
 
 from seq2sweep import hardware
 from seq2sweep.presets import rivals as paper
-from seq2sweep.report import findings
+from seq2sweep.report import findings, page
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.paper_tables import table2
 from seq2sweep.report.paper_tables.table2 import table2_files
 from seq2sweep.report.table import SHARED, SHARED_NOTE
-from tests.report.made_up_results import csv_lines, sweep, trial
+from tests.report.made_up_parsing import parsing_results
+from tests.report.made_up_results import csv_lines, results, sweep, trial
 from tests.report.parsing_sweep import of_parsing
 
 BLEU = {
@@ -108,13 +109,44 @@ def test_bleu_is_what_the_paper_prints() -> None:
 def test_without_a_sweep_there_are_the_papers_figures_alone() -> None:
     for given in (None, sweep()):
         files = table2_files(given, "the phrasebook")
-        assert "Nothing was measured" in files["table2.md"]
+        assert "No other architecture was trained" in files["table2.md"]
         assert "## Measured" not in files["table2.md"]
         assert "| GNMT + RL " in files["table2.md"]
         assert "sweep.method: table2" in files["table2.html"]
         rows = csv_lines(files["table2.csv"])
         assert len(rows) == len(paper.ROWS)
         assert all(row["bleu"] == "" for row in rows)
+
+
+def test_models_of_which_no_size_costs_as_much_are_named() -> None:
+    record = made_up()
+    assert "as it costs the base." in " ".join(table2.tables(record)[0].notes)
+    for one in record["trials"]:
+        if one["variant"] == "recurrent":
+            one["flops"] *= 1.85
+    notes = " ".join(table2.tables(record)[0].notes)
+    assert "as it costs the base; recurrent costs 1.85 times as many." in notes
+
+
+def test_the_projects_own_training_stands_beside_the_papers_figures() -> None:
+    own = page.trained_here(results())
+    assert own is not None
+    shown = dict(zip(own.headings, own.rows[0], strict=True))
+    given = results()
+    assert shown["model"] == "Transformer"
+    scores = given.evaluate["bleu"]
+    assert shown["BLEU as in the paper"] == f"{scores['paper']['score']:.1f}"
+    assert shown["sacreBLEU"] == f"{scores['sacrebleu']['score']:.1f}"
+    assert scores["paper"]["signature"] in own.notes[0]
+    assert own.notes[0].startswith("en → de, phrasebook: ")
+    for sweep_record, titles in (
+        (None, ["Trained here", "As printed"]),
+        (made_up(), ["Measured", "Trained here", "As printed"]),
+    ):
+        assert [one.title for one in table2.tables(sweep_record, own)] == titles
+    assert "## Trained here" in table2_files(None, "x", own)["table2.md"]
+    assert "Trained here" in page.render(given)
+    assert page.trained_here(parsing_results()) is None
 
 
 def test_the_measured_table_says_what_each_model_did() -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from pipeline import report
+from seq2sweep import config as configuration
+from seq2sweep import presets
 from seq2sweep.presets.parsers import ROWS, TEST_SECTIONS, TRAIN_SECTIONS
 from seq2sweep.report.paper_tables import table4
 from seq2sweep.report.paper_tables.table4 import table4_files
-from tests.report.made_up_parsing import evaluate, parser
+from tests.report.made_up_parsing import MODEL, evaluate, parser
 from tests.report.made_up_results import csv_lines
 
 PRINTED = """
@@ -85,6 +88,25 @@ def test_ours_stands_beside_the_papers() -> None:
     assert "3 outputs needed a repair and 1 reached" in notes
     assert "20 sentences: 0 errors, 0 skipped" in notes
     assert "`EVALB, COLLINS.prm`" in notes
+
+
+def test_a_parser_of_ones_own_files_is_called_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of these trees may be other parsers', as in section 6.3."""
+    monkeypatch.setattr(report, "read_self_training", lambda name: None)
+    changes = {
+        "data.dataset": "files",
+        "data.files.train": ["gold.mrg", "parsed.mrg.gz"],
+        "data.files.valid": ["22.mrg"],
+        "data.files.test": ["23.mrg"],
+    }
+    config = configuration.with_changes(presets.load("parsing").config, changes)
+    prepare = {"train": {"read": 10}}
+    made = report.parser(config, parser().evaluate, MODEL, 58_000_000, prepare)
+    assert made is not None
+    assert table4.tables(made)[0].rows[0][1] == "gold.mrg and parsed.mrg.gz"
+    treebank = presets.load("parsing").config
+    made = report.parser(treebank, parser().evaluate, MODEL, 58_000_000, prepare)
+    assert table4.tables(made)[0].rows[0][1] == "this treebank only"
 
 
 def test_another_architecture_is_called_by_its_name() -> None:

@@ -12,6 +12,7 @@ from seq2sweep import console
 from seq2sweep.report import plots, samples, sweep_plots, templates
 from seq2sweep.report.aggregate import aggregate, most_seeds
 from seq2sweep.report.attention import heads_table
+from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, decoding, fixed, percent, plain, powers, whole
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
@@ -113,12 +114,20 @@ def _translation(results: Results) -> dict[str, Any]:
         "facts": _facts(results, tokenised),
         "phenomena": _hardest_first(results.evaluate, "exact_match"),
         "by_length": _of_main_model(results.evaluate, "bleu"),
-        "table2": architectures.section(results.sweep, results.dataset),
+        "table2": architectures.section(results.sweep, results.dataset, trained_here(results)),
         "translations": samples.choose(results.translations),
         "token": "token",
         "examples": "sentence pairs",
         "unit": "pairs",
     }
+
+
+def trained_here(results: Results) -> Table | None:
+    """Of Table 2, which is of translation: None where the task is parsing."""
+    if results.parser is not None:
+        return None
+    name = architecture_name(results.model)
+    return architectures.trained_here(results.dataset, name, results.train, results.evaluate)
 
 
 def _parsing(results: Results, parser: Parser) -> dict[str, Any]:
@@ -130,6 +139,10 @@ def _parsing(results: Results, parser: Parser) -> dict[str, Any]:
         "token": "symbol of a tree",
         "examples": "trees",
         "unit": "trees",
+        # Of parsing the paper's own has nothing: only what was measured.
+        "table2": architectures.section(results.sweep, results.dataset)
+        if "table2" in (results.sweep or {})
+        else None,
         **parsing_scores.context(parser, results.translations),
     }
 

@@ -22,7 +22,9 @@ from seq2sweep.report.trees import parsing_scores, tree_samples
 from seq2sweep.stages import stage
 from tests.report.made_up_parsing import evaluate, parser, parses, parsing_results
 from tests.report.made_up_results import results
+from tests.report.parsing_sweep import of_parsing
 from tests.report.test_page import Tags
+from tests.report.test_table2 import made_up
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +253,13 @@ def test_stage_names_what_is_damaged(project: Path) -> None:
     stage.write_json(project_files.METRICS / "evaluate.json", {"bleu": 3})
     with pytest.raises(UserError, match=r"metrics/evaluate.json has no "):
         stage_report.work(config())
+
+
+def test_architectures_that_were_compared_stand_on_the_page() -> None:
+    assert 'id="table2"' not in page.render(parsing_results())
+    compared = dataclasses.replace(parsing_results(), sweep=of_parsing(made_up()))
+    rendered = page.render(compared)
+    assert 'href="#table2"' in rendered
+    assert "FLOPs of the tries" in rendered
+    assert "As printed" in rendered  # Table 4's alone
+    assert "GNMT + RL Ensemble" not in rendered

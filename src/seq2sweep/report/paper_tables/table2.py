@@ -33,9 +33,18 @@ PAPER = (
     "computed, En-De",
     "computed, En-Fr",
 )
+TRAINED = (
+    "model",
+    "params ×10⁶",
+    "BLEU as in the paper",
+    "sacreBLEU",
+    "FLOPs",
+    "FLOPs, by the paper's rule",
+    "device-hours",
+)
 NOT_MEASURED = (
-    "Nothing was measured: set `sweep.method: table2` in params.yaml, or see the presets "
-    "`phrasebook-table2` and `multi30k-en-de-table2`."
+    "No other architecture was trained: set `sweep.method: table2` in params.yaml, or see the "
+    "presets `phrasebook-table2` and `multi30k-en-de-table2`."
 )
 PAPER_NOTES = (
     "BLEU on newstest2014 and FLOPs as printed. Days and devices are those of each model's own "
@@ -49,14 +58,17 @@ PAPER_NOTES = (
 )
 
 
-def table2_files(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, str]:
+def table2_files(
+    sweep: Mapping[str, Any] | None, dataset: str, trained: Table | None = None
+) -> dict[str, str]:
     """The text of each file by its name, from reports/sweep.json; None where none has been run.
 
-    dataset: what was translated, in words.
+    dataset: what was translated, in words; trained: `trained_here`.
     """
     sweep = sweep or {}
     ending = [] if "table2" in sweep else [NOT_MEASURED]
-    return paper_files("table2", TITLE, section(sweep, dataset), _csv(sweep), ending=ending)
+    shown = section(sweep, dataset, trained)
+    return paper_files("table2", TITLE, shown, _csv(sweep), ending=ending)
 
 
 def _csv(sweep: Mapping[str, Any]) -> str:
@@ -100,27 +112,59 @@ def _csv(sweep: Mapping[str, Any]) -> str:
     return as_csv(lines, lines[0])
 
 
-def section(sweep: Mapping[str, Any] | None, dataset: str) -> dict[str, Any]:
+def section(
+    sweep: Mapping[str, Any] | None, dataset: str, trained: Table | None = None
+) -> dict[str, Any]:
     """What the page shows: `where`, `tables` and `plots`.
 
-    sweep: reports/sweep.json, None where none has been run; dataset: what was translated, in words.
+    sweep: reports/sweep.json, None where none has been run; dataset: what was translated, in words;
+    trained: `trained_here`.
     """
     measured = sweep is not None and "table2" in sweep
     return {
         "where": f"{dataset}." if measured else NOT_MEASURED,
-        "tables": tables(sweep),
+        "tables": tables(sweep, trained),
         "plots": [],
     }
 
 
-def tables(sweep: Mapping[str, Any] | None) -> list[Table]:
-    """The paper's table, and the one measured where `sweep` is one of method table2.
+def trained_here(
+    dataset: str, architecture: str, train: Mapping[str, Any], evaluate: Mapping[str, Any]
+) -> Table:
+    """The project's own training in the columns of the paper.
 
-    The paper's is of translation, and not shown beside a sweep of parsing.
+    dataset, architecture: in words; train, evaluate: metrics/train.json and metrics/evaluate.json.
+    """
+    paper, flops = evaluate["bleu"]["paper"], train["flops"]
+    averaged = len(evaluate["averaged_checkpoints"])
+    checkpoints = f"{averaged} averaged checkpoints" if averaged else "one checkpoint"
+    row = [
+        architecture,
+        millions(train["parameters"]),
+        fixed(paper["score"], 1),
+        fixed(evaluate["bleu"]["sacrebleu"]["score"], 1),
+        powers(flops["model"]),
+        powers(flops.get("paper_rule")),
+        fixed(train.get("device_hours"), 2),
+    ]
+    notes = (
+        f"{dataset}: {checkpoints} on the test set. BLEU as the paper counted it is of tokens, "
+        f"with compounds split for German ({paper['signature']}).",
+        "FLOPs: those of the model; by the paper's rule: what such devices sustain, times their "
+        "seconds. Only what was trained and tested on the paper's WMT14 compares with its figures.",
+    )
+    return Table("Trained here", TRAINED, [row], notes)
+
+
+def tables(sweep: Mapping[str, Any] | None, trained: Table | None = None) -> list[Table]:
+    """The paper's table, the project's own training, and what a sweep of method table2 measured.
+
+    The paper's is of translation, and not shown beside a sweep of parsing. trained: `trained_here`.
     """
     printed = Table("As printed", PAPER, [_printed(row) for row in ROWS], PAPER_NOTES, (5, 6))
     sweep = sweep or {}
     found = [_measured(sweep)] if "table2" in sweep else []
+    found += [trained] if trained is not None else []
     return [*found, printed] if Score.of(sweep) == BLEU else found
 
 
@@ -183,7 +227,8 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         "and device-hours are those of one training; what the tries took is beside, no part of "
         "them.",
         f"{_alike(sweep['table2'].get('optimizer'))} Layers (of ByteNet the width) are chosen so "
-        "that a token costs as many FLOPs as it costs the base.",
+        "that a token costs as many FLOPs as it costs the base"
+        f"{_far_from_equal(sweep, variants[0])}.",
         "p: paired bootstrap over sentences against base.",
         *_intervals(variants),
         *[SHARED_NOTE] * any(variant.shared for variant in variants),
@@ -225,6 +270,18 @@ def _lost(tried: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             if each["status"] != "finished" or found is None or not math.isfinite(found):
                 why = " ".join(str(each["cause"] or each["status"]).split())
                 yield f"{name} at {plain(each['learning_rate'])} × ({why})"
+
+
+def _far_from_equal(sweep: Mapping[str, Any], base: Variant) -> str:
+    """Models of which no size costs about as much: of a small base even two layers cost more."""
+    costs = {
+        one["variant"]: one["flops"] / one["steps"]
+        for one in sweep["trials"]
+        if one["status"] == "finished" and one["flops"] and one["steps"]
+    }
+    times = {name: cost / costs[base.name] for name, cost in costs.items() if base.name in costs}
+    far = (f"{name} costs {x:.2f} times as many" for name, x in times.items() if abs(x - 1) > 0.1)
+    return "".join(f"; {one}" for one in far)
 
 
 def _alike(optimizer: str | None) -> str:

@@ -86,7 +86,8 @@ class Parser:
     parameters: how many it has; dataset: as `data.dataset`; standard: whether it is the Penn
     Treebank with the paper's sections, and all of their trees. student:
     metrics/semi_supervised.json, of the same model taught by two, and silver: metrics/silver.json,
-    what it was taught; None without self-training.
+    what it was taught; None without self-training. training: what the parser was trained on, in
+    words.
     """
 
     evaluate: Mapping[str, Any]
@@ -96,11 +97,12 @@ class Parser:
     standard: bool
     student: Mapping[str, Any] | None = None
     silver: Mapping[str, Any] | None = None
+    training: str = OWN
 
     @property
     def scored(self) -> list[tuple[str, Mapping[str, Any]]]:
         """What each parser was trained on, and its scores."""
-        found = [(OWN, self.evaluate)]
+        found = [(self.training, self.evaluate)]
         return found if self.student is None else [*found, (SEMI_SUPERVISED, self.student)]
 
     @property
