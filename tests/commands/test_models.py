@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from seq2sweep.commands.models import choose
+from seq2sweep.commands.models import _shown_attention, choose
 from seq2sweep.errors import UserError
+from seq2sweep.evaluate.attention import attention_maps
+from seq2sweep.evaluate.attention.head_numbers import LONGEST
 from tests.evaluate.attention.test_attention_maps import maps
 
 # --- what is chosen ------------------------------------------------------------------------------
@@ -32,3 +38,17 @@ def test_a_layer_heads_and_a_word_are_chosen() -> None:
     ):
         with pytest.raises(UserError, match=problem):
             choose(*given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [".html", ".json", ".svg"])
+@pytest.mark.parametrize("lengths", [(LONGEST + 1, 2), (2, LONGEST + 1)])
+def test_a_paragraph_is_refused_before_its_maps_fill_the_memory(
+    kind: str, lengths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [attention_maps.Pair([2], [2]), attention_maps.Pair(*([2] * n for n in lengths))]
+    monkeypatch.setattr(attention_maps, "pairs", lambda *about: made)
+    monkeypatch.setattr(attention_maps, "maps", lambda *about: pytest.fail("it was measured"))
+    options = argparse.Namespace(sentences=["a", "b"], target=None)
+    translator: Any = SimpleNamespace(model=None, vocabulary=None)
+    with pytest.raises(UserError, match=r"^sentence 2 has 129 tokens .* of at most 128$"):
+        _shown_attention(options, translator, kind)

@@ -232,6 +232,13 @@ def _shown_attention(options: argparse.Namespace, translator: Translator, kind: 
     from seq2sweep.report.attention import attention_figure, attention_page
 
     pairs = attention_maps.pairs(translator, options.sentences, options.target)
+    for number, pair in enumerate(pairs, 1):
+        # A file has a number for each head and each pair of tokens.
+        if (longest := max(len(pair.source), len(pair.target))) > head_numbers.LONGEST:
+            raise UserError(
+                f"sentence {number} has {longest} tokens on a side, too many to draw: give shorter "
+                f"ones, of at most {head_numbers.LONGEST}"
+            )
     model, vocabulary = translator.model, translator.vocabulary
     first = attention_maps.maps(model, vocabulary, pairs[0])
     chosen = choose(
