@@ -145,6 +145,9 @@ def test_cost_that_was_not_measured_is_said_to_be_so(project: Translator, tmp_pa
     project.about["cost"]["energy_kwh"] = None
     _, body = written(project, tmp_path / "model")
     assert "9.3e+12 FLOPs, 0.5 hours of CPU\n- energy: not measured" in body
+    project.about["cost"] |= {"device_hours": 672.4, "energy_kwh": 1234.4}  # eight GPUs for days
+    _, body = written(project, tmp_path / "long")
+    assert "9.3e+12 FLOPs, 672 hours of CPU\n- energy: 1,234 kWh" in body
     del project.about["cost"]  # of an earlier version
     _, body = written(project, tmp_path / "earlier")
     assert "training: not recorded\n- energy: not measured" in body

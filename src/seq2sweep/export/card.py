@@ -113,6 +113,11 @@ def _plain(text: object) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(words))
 
 
+def _number(value: float) -> str:
+    """Three digits that say something, and all of those before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _licence(data: Mapping[str, Any]) -> str | None:
     if data["dataset"] == "phrasebook":
         return "sentences made by this project's own program (Apache-2.0)"
@@ -179,9 +184,9 @@ def _body(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     count = sum(parameter.numel() for parameter in translator.model.parameters())
     yield f"- parameters: {count:,}"
     yield f"- training: {'not recorded' if flops is None else f'{flops:.3g} FLOPs'}" + (
-        "" if hours is None else f", {hours:.2g} hours of {_plain(device)}"
+        "" if hours is None else f", {_number(hours)} hours of {_plain(device)}"
     )
-    yield f"- energy: {'not measured' if energy is None else f'{energy:.3g} kWh'}\n"
+    yield f"- energy: {'not measured' if energy is None else f'{_number(energy)} kWh'}\n"
     yield "## What it is made from\n"
     yield "- data: " + _plain(f"{data['dataset']}, {data['source']} to {data['target']}")
     yield f"- licence of the data: {_plain(found.get('licence', 'not known'))}"

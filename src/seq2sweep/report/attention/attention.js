@@ -224,8 +224,15 @@
     const copy = $("lines").cloneNode(true), style = getComputedStyle(document.documentElement);
     const value = (name) => style.getPropertyValue(name).trim();
     copy.setAttribute("xmlns", SVG);
+    // What is behind it on the page, without which light words would be on white.
+    const behind = document.createElementNS(SVG, "rect");
+    behind.setAttribute("width", "100%");
+    behind.setAttribute("height", "100%");
+    behind.setAttribute("fill", value("--surface"));
+    copy.prepend(behind);
     copy.querySelectorAll("line").forEach((line) => {
       line.setAttribute("stroke", value(line.style.stroke.slice(4, -1)));
+      line.setAttribute("stroke-width", 2);
       line.removeAttribute("style");
     });
     copy.querySelectorAll("text").forEach((text) => {
