@@ -222,6 +222,30 @@ def test_waiting_for_a_slow_upload_is_no_hang(
     assert patience[-1] == 10
 
 
+@pytest.mark.parametrize("refuses", ["keep", "prune"])
+def test_a_storage_that_refuses_for_half_an_hour_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    """The checkpoint is whole on this machine's disk meanwhile."""
+    slept = [0.0]
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", slept.append)
+
+    class Away(RunStore):
+        def keep(self, checkpoint: Path) -> None:
+            if refuses == "keep" and sum(slept) < 1800:
+                raise OSError(errno.ECONNREFUSED, "refused", "s3://bucket")
+
+        def prune(self, newest: Path) -> None:
+            if refuses == "prune" and sum(slept) < 1800:
+                raise OSError(errno.ECONNREFUSED, "refused", "s3://bucket")
+
+    with EventWriter(Away(tmp_path)) as writer:
+        writer.write(CheckpointDue(4, {}, snapshot))
+        writer.write(Finished(4, {}))
+    assert 1800 <= sum(slept) < SAVE_SECONDS
+    checkpointing.verify(tmp_path / checkpoint_name(4))
+
+
 def test_a_checkpoint_that_is_never_kept_is_the_storages_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,12 +13,14 @@ from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import allowing, feed
-from seq2sweep.storage.retry import with_retries
+from seq2sweep.storage.retry import PAUSES, with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
 SAVE_SECONDS = 3600.0
 """How long training waits for a checkpoint, which is no hang: before that a bucket that answers
 nothing has failed with all retries, which takes 50 minutes."""
+PATIENT = (*PAUSES, *[60.0] * 50)
+"""Seconds between tries to upload one, or to remove older ones: for as long."""
 PULSE_SECONDS = 1.0
 """Between two signs of life of who waits for a checkpoint."""
 NOT_SAVED = "a checkpoint was not saved within an hour"
@@ -103,8 +105,9 @@ class EventWriter:
 
         def save() -> None:
             with_retries(lambda: snapshot.write(path))
-            with_retries(lambda: self.store.keep(path))
-            with_retries(lambda: self.store.prune(path))
+            # Whole on this machine's disk: training goes on meanwhile, and waits for it later.
+            with_retries(lambda: self.store.keep(path), PATIENT)
+            with_retries(lambda: self.store.prune(path), PATIENT)
 
         self._under_way = self._thread.submit(save)
 
