@@ -167,6 +167,35 @@ def test_a_damaged_one_is_removed_and_the_one_before_is_taken(
         machines.on("third").fetch(checkpoint_name(8))
 
 
+def test_a_node_that_reads_badly_removes_nothing(
+    machines: Machines, there: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By bad memory, or a bad network: what is there may be the only copy."""
+    first = machines.on("first")
+    with first.writing():
+        train(first, 4, 8)
+    uploaded, download, reads = names(there), ObjectStore.download, itertools.count()
+    bad = 2
+
+    def flips_bits(self: ObjectStore, name: str, path: Path) -> None:
+        download(self, name, path)
+        if name.endswith("model.safetensors") and (read := next(reads)) < bad:
+            path.write_bytes(path.read_bytes()[:-1] + bytes([read]))
+
+    monkeypatch.setattr(ObjectStore, "download", flips_bits)
+    second = machines.on("second")
+    with second.writing():
+        with pytest.raises(OSError, match=r"come differently each time: .*step-00000008"):
+            second.resume_point()
+        assert names(there) == uploaded
+        assert second.resume_point() == second.folder / checkpoint_name(8)
+    bad = next(reads) + 2  # once only
+    third = machines.on("third")
+    with third.writing():
+        assert third.resume_point() == third.folder / checkpoint_name(8)
+    assert names(there) == uploaded
+
+
 def test_one_that_is_damaged_there_is_uploaded_again_by_the_node_that_has_it(
     machines: Machines, there: ObjectStore, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

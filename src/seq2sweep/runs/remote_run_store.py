@@ -26,7 +26,7 @@ from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
 from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
 from seq2sweep.runs.watchdog import hang_logs_here
-from seq2sweep.storage.atomic import whole_folder, write_whole
+from seq2sweep.storage.atomic import sha256, whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, only_writer
 from seq2sweep.storage.object_store import ObjectStore
@@ -140,10 +140,8 @@ class RemoteRunStore(RunStore):
                     self._upload(path, lease)
 
     def _upload_trial(self) -> None:
-        """What a trial left here before `cluster.storage` named this object store.
-
-        A kill may come between, and then the rest stays here: so first what is scored.
-        """
+        """What a trial left here before `cluster.storage` named this object store: first what is
+        scored, as a kill may come between, and then the rest stays here."""
         if layout.checkpoints(self.folder) and not self.uploaded():
             with self._as_writer() as lease:
                 self._sign()
@@ -340,12 +338,11 @@ class RemoteRunStore(RunStore):
 
     def _has_uploaded(self, checkpoint: Path) -> bool:
         """Whether it is there with the manifest that it has here."""
-        try:
+        with contextlib.suppress(FileNotFoundError):  # it is not here
             here = (checkpoint / MANIFEST).read_bytes()
-        except FileNotFoundError:
-            return False
-        there = self.objects.read(f"{checkpoint.name}/{MANIFEST}")
-        return there == here and checkpoint in self.uploaded()
+            there = self.objects.read(f"{checkpoint.name}/{MANIFEST}")
+            return there == here and checkpoint in self.uploaded()
+        return False
 
     def _upload(self, checkpoint: Path, lease: Lease) -> None:
         """Upload a whole one unless it is there; safe to repeat.
@@ -363,19 +360,25 @@ class RemoteRunStore(RunStore):
             self.objects.upload(checkpoint / file, f"{checkpoint.name}/{file}")
 
     def _download(self, checkpoint: Path) -> None:
-        """Have one here and verified; raises CheckpointError if it is damaged."""
+        """Have it here and verified; CheckpointError if damaged there, OSError if on its way."""
         if self._has_uploaded(checkpoint):
             with contextlib.suppress(CheckpointError):  # damaged here only
                 checkpointing.verify(checkpoint)
                 return
-        with whole_folder(checkpoint) as beside:
-            for file in sorted(ALL_FILES):
-                self.objects.download(f"{checkpoint.name}/{file}", beside / file)
-            try:
-                checkpointing.verify(beside)
-            except CheckpointError:
-                there = f"{self.location}/{checkpoint.name}"
-                raise CheckpointError(f"{there} is truncated or was changed") from None
+        there, wrong = f"{self.location}/{checkpoint.name}", []
+        for _ in range(2):
+            with contextlib.suppress(CheckpointError), whole_folder(checkpoint) as beside:
+                for file in sorted(ALL_FILES):
+                    self.objects.download(f"{checkpoint.name}/{file}", beside / file)
+                try:
+                    checkpointing.verify(beside)
+                except CheckpointError:
+                    wrong.append([sha256(beside / file) for file in sorted(ALL_FILES)])
+                    raise
+                return
+        if wrong[0] != wrong[1]:
+            raise OSError(errno.EIO, "its bytes come differently each time", there)
+        raise CheckpointError(f"{there} is truncated or was changed")
 
     def _delete(self, name: str) -> None:
         """A kill in between leaves what nobody takes for a checkpoint."""
