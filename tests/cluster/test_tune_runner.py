@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -31,6 +32,7 @@ from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.storage.lease import LeaseLostError
 from seq2sweep.sweep.trial_record import INTERRUPTED, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.train.step import choose_precision
@@ -357,6 +359,29 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
         )
     (ended,) = given
     assert [result.variant for result in ended] == (chosen[:1] if error else chosen)
+
+
+def test_who_has_lost_the_sweep_to_another_driver_makes_nothing_final(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
+    monkeypatch.setattr(ray, "put", lambda value: None)
+    monkeypatch.setattr(_Sweep, "train_all", lambda self: None)
+    monkeypatch.setattr(_Sweep, "score_all", lambda self: None)
+    settled: list[TrialRecord] = []
+    monkeypatch.setattr(TrialRecord, "settle", settled.append)
+    monkeypatch.setattr(RunStore, "check_lease", Mock(side_effect=LeaseLostError("taken over")))
+    with pytest.raises(LeaseLostError, match="taken over"):
+        run_sweep(
+            config,
+            variants(config)[0],
+            encoded=tiny_corpus.encoded,
+            project=tmp_path,
+            name="sweep",
+            score=scoring.score,
+            on_trial=Listener(),
+        )
+    assert settled == []
 
 
 def test_what_scoring_raises_is_raised(

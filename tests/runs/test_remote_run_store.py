@@ -719,6 +719,20 @@ def test_one_that_is_damaged_there_is_removed_when_it_is_fetched(
     assert driver.fetch(checkpoint_name(8)).is_dir()
 
 
+def test_a_driver_whose_lease_was_taken_over_is_told(
+    driver: RemoteRunStore, tmp_path: Path
+) -> None:
+    driver.check_lease()
+    RunStore(tmp_path).check_lease()
+    with driver.driving():
+        driver.check_lease()
+        held = driver._held()
+        held.store.create(f"{held.generation + 1:08d}.json", b"{}")
+        held.renew()
+        with pytest.raises(LeaseLostError, match="another process has taken over"):
+            driver.check_lease()
+
+
 def test_the_journal_is_followed(driver: RemoteRunStore, worker: RemoteRunStore) -> None:
     path, there = driver.folder / JOURNAL_NAME, ObjectStore(driver.location)
     leave(worker, 2)

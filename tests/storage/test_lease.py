@@ -98,6 +98,21 @@ def test_who_is_silent_is_followed_and_finds_out(
     assert said == f"waiting for process 7 on far, which holds {place.address}\n"
 
 
+def test_a_renewal_finds_that_it_was_taken_over(place: ObjectStore) -> None:
+    mine = Lease(place, 1, {})
+    mine.renew()
+    assert not mine.lost
+    elsewhere(place, 2)
+    mine.renew()
+    assert mine.lost
+    assert str(mine.error()) == (
+        f"another process has taken over {place.address}, as if this one had ended"
+    )
+    place.delete("00000002.json")  # the other one's end gives nothing back
+    mine.renew()
+    assert mine.lost
+
+
 def test_of_two_who_follow_one_holds_it(place: ObjectStore, clock: Clock) -> None:
     elsewhere(place)
 

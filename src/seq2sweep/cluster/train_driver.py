@@ -224,6 +224,7 @@ class _Meanwhile:
         if not self.interrupted and self.asked():
             self.interrupted = True
             raise KeyboardInterrupt
+        self.store.check_lease()
         for entry in self._news():
             self.on_event(entry)
             if entry["kind"] in ("logged", "validated"):

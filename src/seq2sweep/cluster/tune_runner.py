@@ -108,6 +108,7 @@ def run_sweep(
                 ended = [one for one in records if one.status and one.cause != INTERRUPTED]
                 on_end([record.result() for record in ended])
             raise
+        store.check_lease()  # what is final is for whoever drives the sweep now
         for record in records:
             record.settle()
     results = [record.result() for record in records]
@@ -217,6 +218,7 @@ class _Sweep:
         def follow() -> None:
             watch()
             hooks.catch_up()
+            self.store.check_lease()
             # Those that are left all train: what others leave free is for scores. Trials of several
             # workers, which leave in between, would not get it back.
             if sweep.workers_per_trial == 1 and all(record.started for record in self.records):

@@ -58,7 +58,6 @@ class RemoteRunStore(RunStore):
         super().__init__(folder, attempt, retention)
         self.location, self.objects = address, ObjectStore(address)
         self.also = f" there and in {folder}"
-        self._lease: Lease | None = None
         self.journal = JournalCopy(folder / JOURNAL_NAME, self.objects)
 
     def child(self, name: str) -> RunStore:

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, layout
@@ -22,6 +22,9 @@ from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
 from seq2sweep.storage.retry import repeating, storage_serves
 from seq2sweep.train.checkpointing import MANIFEST
+
+if TYPE_CHECKING:
+    from seq2sweep.storage.lease import Lease
 
 CHANGES_NO_RESULT = "where files are kept"
 
@@ -73,6 +76,8 @@ class RunStore:
     """How often a worker looks whether it is to stop."""
     also = ""
     """In a message, where copies of its checkpoints are."""
+    _lease: Lease | None = None
+    """Of the driver, or of the worker that writes, where there is an object store."""
 
     def __init__(self, folder: Path, attempt: str = "", retention: Retention | None = None) -> None:
         """attempt: differs for each start of the workers; '' until the driver begins one.
@@ -199,6 +204,11 @@ class RunStore:
 
     def follow_journal(self) -> None:
         """Have all of the journal in the folder; no error where the storage is away."""
+
+    def check_lease(self) -> None:
+        """Raise LeaseLostError if another driver has taken over, as far as is known; no request."""
+        if self._lease is not None and self._lease.lost:
+            raise self._lease.error()
 
     def begin_attempt(self, attempt: str) -> None:
         """Before workers start: nothing is there that says that earlier ones hung."""

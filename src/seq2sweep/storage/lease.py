@@ -46,17 +46,28 @@ class Lease:
         """store: of this kind of lease; content: who holds it."""
         self.store, self.generation, self._content = store, generation, content
         self._lock = threading.Lock()  # so that none is replaced by an older one
+        self.lost = False
+        """Whether a renewal has found that another process has taken it over."""
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has taken it over."""
-        if max(_generations(self.store), default=0) > self.generation:
-            raise LeaseLostError(
-                f"another process has taken over {self.store.address}, as if this one had ended"
-            )
+        if self._is_lost():
+            raise self.error()
+
+    def error(self) -> LeaseLostError:
+        """What to raise then."""
+        return LeaseLostError(
+            f"another process has taken over {self.store.address}, as if this one had ended"
+        )
 
     def renew(self) -> None:
         """Have whoever waits see that this process lives."""
         self._write({"renewals": self._content.get("renewals", 0) + 1})
+        with contextlib.suppress(OSError, UserError):
+            self.lost = self.lost or self._is_lost()
+
+    def _is_lost(self) -> bool:
+        return max(_generations(self.store), default=0) > self.generation
 
     def release(self) -> None:
         """Leave it to others at once; they wait until it expires if the store does not answer."""
