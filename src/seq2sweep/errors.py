@@ -46,6 +46,13 @@ class UserError(Exception):
     lines = False
 
 
+class NodeError(UserError):
+    """A machine lacks what any work there needs: keys of the storage, its clock, a private folder.
+
+    Another trial would fail in the same way, so a sweep ends, as where a disk is full.
+    """
+
+
 class OperationalError(Exception):
     """Something went wrong that is not the user's input, and the message says all there is to say.
 

@@ -19,7 +19,7 @@ from ray.tune.schedulers import TrialScheduler
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of
 from seq2sweep.cluster.tune_trial import NO_PLACE
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NodeError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
@@ -312,6 +312,8 @@ NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 @pytest.mark.parametrize(
     ("written", "raised", "ends_sweep"),
     [
+        ({"cause": "no space left in there", "disk_full": False}, NodeError("no keys"), False),
+        (None, NodeError("no space left in mind: keys have expired"), True),
         ({"cause": "no space left in there", "disk_full": True}, ValueError("wrong"), True),
         (None, NO_ROOM, True),  # nor was there any for what it wrote of it
         (None, RuntimeEnvSetupError("no space left in\n[Errno 28] No space left on device"), True),

@@ -22,7 +22,7 @@ from seq2sweep.cluster import session, tune_runner, tune_scheduler, tune_trial
 from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NodeError, UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newest_checkpoint
 from seq2sweep.runs.remote_run_store import RemoteRunStore
@@ -168,6 +168,18 @@ def test_what_it_leaves_says_whether_a_disk_was_full(
     said = f"no space left in {folder} (" if number else "RuntimeError: a bug"
     assert failure["cause"].startswith(said)
     assert "in keep" in failure["traceback"]
+
+
+def test_what_a_machine_lacks_is_no_fault_of_the_trial(
+    settings: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or Tune gives it one trial after the other, and each would count as failed for good."""
+    lacking = NodeError("cluster.storage: the credentials have expired")
+    monkeypatch.setattr(RunStore, "keep", keeping_fails(lacking))
+    with pytest.raises(NodeError):
+        tune_trial.run_trial({"index": 0}, [settings])
+    failure = json.loads((Path(settings["location"]) / FAILURE_NAME).read_text())
+    assert (failure["cause"], failure["disk_full"]) == (str(lacking), True)
 
 
 @pytest.mark.parametrize("unwritable", [OSError(errno.ENOSPC, "full"), UserError("no bucket")])

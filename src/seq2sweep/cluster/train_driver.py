@@ -42,7 +42,7 @@ from seq2sweep.cluster.worker_group import (
     WorkersNotStartedError,
 )
 from seq2sweep.config import Config
-from seq2sweep.errors import NO_ROOM, OperationalError, UserError
+from seq2sweep.errors import NO_ROOM, NodeError, OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStatus, RunStore
@@ -290,7 +290,7 @@ def _failure(error: Exception, store: RunStore, step: int, killed: int = 0) -> T
     """
     who, cause = _cause(error)
     if isinstance(cause, UserError):
-        raise UserError(str(cause)) from None
+        raise type(cause)(str(cause)) from None
     full = no_room(cause, store)
     if full is not None:
         # Its log would find no room either.
@@ -323,8 +323,11 @@ def plain_cause(error: BaseException, killed: int = 0) -> str:
 
 
 def no_room(error: BaseException, store: RunStore) -> str | None:
-    """What to say where a full disk ended a training, which no retry mends; None elsewhere."""
+    """What to say where a full disk ended a training, or what a machine lacks (NodeError), which no
+    retry mends; None elsewhere."""
     error = raised(error)
+    if isinstance(error, NodeError):
+        return str(error)
     if isinstance(error, TrainingError):
         return error.cause if error.final else None
     if isinstance(error, OSError) and error.errno in NO_ROOM:

@@ -172,7 +172,7 @@ TMP_FULL = f"no space left in the folder for temporary files: {MORE_ROOM}"
 
 
 class Failure(NamedTuple):
-    """Of a trial: the cause in a line, and whether it was a full disk."""
+    """Of a trial: the cause in a line, and whether it was a full disk, or as bad (`no_room`)."""
 
     cause: str
     disk_full: bool = False
@@ -184,8 +184,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     The hooks are called for trials that the scheduler stops too, where nothing runs any more in the
     trial itself. asked: whether trials are to save and return, and Tune to end when all have;
     running: whether any trial runs. Both threads read and write them. disk_full: None, or what to
-    say of a full disk, for which they are asked until they have heard. errors: the last one of each
-    trial, by Tune's id.
+    say of it (`no_room`), for which they are asked until they have heard. errors: the last one of
+    each trial, by Tune's id.
     """
 
     def __init__(self, records: list[TrialRecord], sweep: RunStore) -> None:
@@ -236,8 +236,9 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
             )
 
     def _ends_sweep(self, record: TrialRecord, failure: Failure) -> bool:
-        """Whether a disk was full: each further trial, or try, would train in vain to its next
-        checkpoint. So all are to save and return, and this one has not ended: it resumes."""
+        """Whether a disk was full, or as bad: each further trial, or try, would train in vain to
+        its next checkpoint. So all are to save and return, and this one has not ended: it resumes.
+        """
         if failure.disk_full:
             self._end_for(f"{record.variant.name}: {failure.cause}")
         return failure.disk_full

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2sweep.errors import NO_ROOM, UserError
+from seq2sweep.errors import NO_ROOM, NodeError, UserError
 from seq2sweep.storage.atomic import naming
 
 if TYPE_CHECKING:
@@ -198,30 +198,30 @@ class _Boto3Credentials:
 
 
 def _explanation(error: Exception, address: str, name: str) -> Exception:
-    """A UserError or an OSError that says what an error of the store means."""
+    """A NodeError or an OSError that says what an error of the store means."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
     where, text = (f"{address}/{name}" if name else address), str(error)
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return error  # of a disk here
     if "NoSuchBucket" in text:
-        return UserError(
+        return NodeError(
             f"cluster.storage: there is no bucket for {address}: make it, or fix the name"
         )
     if _NONE_FOUND in text:
-        return UserError(
+        return NodeError(
             f"cluster.storage: no credentials for {address}: put them into the environment of all "
             "nodes (for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
         )
     if given := re.search(rf"{_NOT_GIVEN} \(\w+\)", text):
         return OSError(errno.EIO, given.group(), where)
     if "<Code>RequestTimeTooSkewed<" in text:
-        return UserError(
+        return NodeError(
             f"cluster.storage: the clock of {socket.gethostname()} is not that of the server of "
             f"{address}: set it"
         )
     if "<Code>ExpiredToken<" in text:
-        return UserError(
+        return NodeError(
             f"cluster.storage: the credentials for {address} have expired: put new ones into the "
             "environment of all nodes"
         )
@@ -230,7 +230,7 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
     # Of a listing that is refused obstore says no more than the status.
     refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
     if refused or said.startswith(("401", "403")):
-        return UserError(
+        return NodeError(
             f"cluster.storage: no permission to read and write {where}: fix the credentials in the "
             "environment of all nodes, or the bucket's policy"
         )
@@ -242,14 +242,14 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
 def user_folder() -> Path:
     """This user's folder on this node, in $TMPDIR, made if it is missing.
 
-    Raises UserError where others can enter it.
+    Raises NodeError where others can enter it.
     """
     root = Path(tempfile.gettempdir()) / f"seq2sweep-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     found = root.lstat()
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
     if not ours or stat.S_IMODE(found.st_mode) & 0o077:
-        raise UserError(
+        raise NodeError(
             f"{root} must be a folder of this user that nobody else can enter: remove it, or set "
             "TMPDIR to another disk before Ray starts there"
         )
