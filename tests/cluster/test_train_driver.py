@@ -341,10 +341,11 @@ def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
     monkeypatch.setattr(train_driver.session, "nodes", list)
     monkeypatch.setattr(train_driver.session, "cpus_per_worker", lambda *about: 1)
     if ends:
-        assert train_driver._train(config, tmp_path, store, pytest.fail).finished
+        done = train_driver.train_until(config, store, encoded=tmp_path, on_event=pytest.fail)
+        assert done.finished
     else:
         with pytest.raises(RuntimeError, match="ended without its last checkpoint"):
-            train_driver._train(config, tmp_path, store, lambda event: None)
+            train_driver.train_until(config, store, encoded=tmp_path, on_event=lambda event: None)
 
 
 def test_what_is_to_be_kept_and_is_gone_is_told_before_a_step_is_trained(

@@ -83,7 +83,7 @@ def run_training(
     end.
     """
     with store.driving():
-        status = _train(config, encoded.resolve(), store, on_event)
+        status = train_until(config, store, encoded=encoded.resolve(), on_event=on_event)
     store.check_kept(status)
     return status
 
@@ -91,33 +91,20 @@ def run_training(
 def train_until(
     config: Config,
     store: RunStore,
-    step: int,
+    until: int | None = None,
     *,
     encoded: Path,
     on_event: Callable[[dict[str, Any]], None],
-    sharers: int,
-    asked: Callable[[], bool],
-) -> None:
-    """As `run_training`, to a step with a checkpoint: no worker trains beyond.
+    sharers: int = 0,
+    asked: Callable[[], bool] = lambda: False,
+) -> RunStatus:
+    """As `run_training`, to a step with a checkpoint, where there is one: no worker trains beyond.
 
     Whoever calls this sees to it that nobody else drives the run. Returns when the workers
     have left; at once when training has got there before.
     sharers: workers of all such trainings that a node has at once.
     asked: whether they are to save and leave; then KeyboardInterrupt is raised when they have.
     """
-    _train(config, encoded, store, on_event, step, asked, sharers)
-
-
-def _train(
-    config: Config,
-    encoded: Path,
-    store: RunStore,
-    on_event: Callable[[dict[str, Any]], None],
-    until: int | None = None,
-    asked: Callable[[], bool] = lambda: False,
-    sharers: int = 0,
-) -> RunStatus:
-    """Its status at the end, or at step `until`."""
     status = store.status()
     if _is_done(status, until):
         return status
