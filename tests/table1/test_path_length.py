@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import itertools
 
-from seq2sweep.table1.path_length import (
-    by_graph,
-    by_jacobian,
-    connected_by_graph,
-    connected_by_jacobian,
-    dilations_below,
-)
+import pytest
+import torch
+
+from seq2sweep.table1 import path_length
+from seq2sweep.table1.path_length import by_graph, by_jacobian, dilations_below
 from seq2sweep.table1.rows import BY_NAME, ROWS, Row
 
 NAMES = [row.name for row in ROWS]
@@ -47,11 +45,18 @@ def test_each_edge_is_there_by_both(name: str, causal: bool) -> None:
     for n in (2, 5, 11):
         dilations = (1, 3) if name == "dilated" else (1,)
         for operations in (1, 2, 3):
-            of_graph, of_layers = (
-                connected(name, n, 3, 5, operations, causal=causal, dilations=dilations)
-                for connected in (connected_by_graph, connected_by_jacobian)
-            )
-            assert of_graph == of_layers, (n, operations)
+            # Whether so many operations at most bring anything of input j to output i: [i][j].
+            reached = [
+                path_length._reached(name, n, 3, 5, causal, dilations, start) for start in range(n)
+            ]
+            found = [next(itertools.islice(sets, operations - 1, None)) for sets in reached]
+            of_graph = [[bool(each >> i & 1) for each in found] for i in range(n)]
+            generator = torch.Generator().manual_seed(n)
+            draws = [
+                path_length._Draw(name, n, 3, 5, causal, dilations, generator).support(operations)
+                for _ in range(path_length.DRAWS)
+            ]
+            assert of_graph == torch.stack(draws).any(dim=0).tolist(), (n, operations)
             if causal:
                 assert not any(of_graph[i][j] for i in range(n) for j in range(i + 1, n))
 

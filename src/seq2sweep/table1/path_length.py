@@ -61,17 +61,6 @@ def by_graph(
     return longest
 
 
-def connected_by_graph(
-    name: str, n: int, k: int, r: int, operations: int, *, causal: bool, dilations: tuple[int, ...]
-) -> list[list[bool]]:
-    """Whether so many operations at most bring anything of input j to output i: [i][j]."""
-    reached = [
-        next(itertools.islice(sets, operations - 1, None))
-        for sets in (_reached(name, n, k, r, causal, dilations, start) for start in range(n))
-    ]
-    return [[bool(found >> i & 1) for found in reached] for i in range(n)]
-
-
 def _reached(
     name: str, n: int, k: int, r: int, causal: bool, dilations: tuple[int, ...], start: int
 ) -> Iterator[int]:
@@ -146,18 +135,6 @@ def by_jacobian(
         high = min(2 * high, most)
     depths = range(high // 2 + 1, high + 1)
     return depths[bisect.bisect_left(depths, True, key=connects)]
-
-
-def connected_by_jacobian(
-    name: str, n: int, k: int, r: int, operations: int, *, causal: bool, dilations: tuple[int, ...]
-) -> list[list[bool]]:
-    """As `connected_by_graph`."""
-    generator = torch.Generator().manual_seed(n)
-    draws = (_Draw(name, n, k, r, causal, dilations, generator) for _ in range(DRAWS))
-    connected: list[list[bool]] = (
-        torch.stack([draw.support(operations) for draw in draws]).any(dim=0).tolist()
-    )
-    return connected
 
 
 class _Draw:
