@@ -14,8 +14,8 @@ from seq2sweep.report import templates
 from seq2sweep.report.aggregate import Variant, aggregate, figures
 from seq2sweep.report.markdown import Table, escape, markdown_table, sections
 from seq2sweep.report.number_format import MISSING
-from seq2sweep.report.paper import counterpart
-from seq2sweep.report.table import NONE_YET, SETTINGS, Tables, tables
+from seq2sweep.report.paper import SETTINGS, counterpart
+from seq2sweep.report.table import NONE_YET, Tables, tables
 
 _SAME_FOR_ALL_SEEDS = ("parameters", "flops")
 

@@ -23,13 +23,19 @@ _KINDS: dict[str, list[tuple[str, ...]]] = {
 }
 _SHARES = ("dropout", "label_smoothing")
 """May be 0, and rows of the paper have them as they are, of whatever size the base is."""
-_SYMBOLS = {
-    "layers": "N",
-    "heads": "h",
-    "dropout": "P_drop",
-    "label_smoothing": "ε_ls",
-    "steps": "train steps",
+SETTINGS = {
+    "N": "layers",
+    "d_model": "d_model",
+    "d_ff": "d_ff",
+    "h": "heads",
+    "d_k": "d_k",
+    "d_v": "d_v",
+    "P_drop": "dropout",
+    "ε_ls": "label_smoothing",
+    "train steps": "steps",
 }
+"""Heading of a column of Table 3, and the setting in it."""
+_SYMBOLS = {key: symbol for symbol, key in SETTINGS.items()}
 
 
 def headings(score: Score) -> tuple[str, ...]:

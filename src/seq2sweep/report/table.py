@@ -24,18 +24,6 @@ from seq2sweep.report.pareto import front, objectives
 from seq2sweep.report.pareto import notes as notes_of_search
 from seq2sweep.report.positions import length_scores
 
-# Heading of a column of Table 3, and the setting in it.
-SETTINGS = {
-    "N": "layers",
-    "d_model": "d_model",
-    "d_ff": "d_ff",
-    "h": "heads",
-    "d_k": "d_k",
-    "d_v": "d_v",
-    "P_drop": "dropout",
-    "ε_ls": "label_smoothing",
-    "train steps": "steps",
-}
 PRECISIONS = {"float32": "float32", "bf16": "bf16 (products; weights and updates in float32)"}
 LATER = {
     key.partition(".")[2]: value
@@ -68,7 +56,7 @@ _BUDGETS = {
 }
 
 
-def headings(score: Score, settings: Iterable[str] = SETTINGS) -> tuple[str, ...]:
+def headings(score: Score, settings: Iterable[str] = paper.SETTINGS) -> tuple[str, ...]:
     """The columns of the paper come first."""
     return (
         "row",
@@ -159,7 +147,7 @@ def _columns(variants: Sequence[Variant]) -> dict[str, str]:
         key: {plain(one.settings.get(key, before)) for one in variants}
         for key, before in LATER.items()
     }
-    return SETTINGS | {key: key for key in LATER if len(values[key]) > 1}
+    return paper.SETTINGS | {key: key for key in LATER if len(values[key]) > 1}
 
 
 def notes(
