@@ -75,8 +75,8 @@ def read_text(path: Path, remedy: str = REPRO) -> str:
     return read_bytes(path, remedy).decode().replace("\r\n", "\n")
 
 
-def read_json(path: Path, kind: type[dict[str, Any]] | type[list[Any]] = dict) -> Any:
-    """An object (or a list) that an earlier stage wrote as JSON.
+def read_json(path: Path) -> Any:
+    """An object that an earlier stage wrote as JSON.
 
     Raises UserError when it is missing, damaged, or something else than an object; so do its
     objects when they are asked for a key that they lack.
@@ -86,10 +86,9 @@ def read_json(path: Path, kind: type[dict[str, Any]] | type[list[Any]] = dict) -
     except (ValueError, RecursionError) as error:
         said = "nested too deep" if isinstance(error, RecursionError) else error
         raise UserError(f"{path} is damaged ({said}): remove it and run `dvc repro`") from None
-    if not isinstance(value, kind):
-        wanted = "an object" if kind is dict else "a list"
+    if not isinstance(value, dict):
         raise UserError(
-            f"{path} is damaged (it holds {_kind(value)}, not {wanted}): remove it and run "
+            f"{path} is damaged (it holds {_kind(value)}, not an object): remove it and run "
             "`dvc repro`"
         )
     return value

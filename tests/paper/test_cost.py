@@ -264,7 +264,7 @@ def test_metrics_say_all_of_it(tiny_config: Config, tiny_corpus: Corpus, tmp_pat
 
     cost = summary(run(tiny_config, tiny_corpus.encoded, tmp_path))
     header = Bitext.open(tiny_corpus.encoded, "train").header
-    metrics = training_metrics(tiny_config, header, cost, {}, 1, "run")
+    metrics = training_metrics(header, cost, {}, 1, "run")
     assert metrics["flops"] == {
         "model": cost["flops"],
         "padded": cost["padded_flops"],

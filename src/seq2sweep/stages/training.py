@@ -107,7 +107,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         relay.say_page(run)
         run_id = relay.run_id(run)
         final = last_losses(max(status.checkpoints, key=checkpoint_step))
-        metrics = training_metrics(config, header, status.summary, final, parameter_count, run_id)
+        metrics = training_metrics(header, status.summary, final, parameter_count, run_id)
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
         shown |= {"flops": metrics["flops"]["model"]}
         stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
@@ -284,7 +284,6 @@ def export(
 
 
 def training_metrics(
-    config: Config,
     header: dict[str, Any],
     summary: dict[str, Any],
     final: dict[str, Any],

@@ -174,9 +174,6 @@ class Delivery:
                 raise RefusedError(f"{path} is missing")
         method(**arguments, **({} if files is None else {"files": kept}))
 
-    def _run(self) -> Run:
-        return Run(self.experiment, str(self.cursor.run_id))
-
     # --- start and end --------------------------------------------------------------------------
 
     def _start(
@@ -269,7 +266,8 @@ class Delivery:
         """Deliver what is new in the journal of a training, up to a step."""
         if self.cursor.journal is None:
             return
-        run, news = self._run(), self._news(self.cursor.journal)
+        run = Run(self.experiment, str(self.cursor.run_id))
+        news = self._news(self.cursor.journal)
         while some := list(itertools.islice(news, POINTS_AT_ONCE)):
             wanted = [entry for entry, _ in some if entry["step"] <= until]
             points, last_steps = new_points(wanted, self.cursor.last_steps)
