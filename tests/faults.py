@@ -373,6 +373,18 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "            self._delete(name)\n",
             ),
             ("            return\n        lease.check()\n", "            return\n"),
+            ("if wrong[0] != wrong[1]:", "if False:"),
+        ],
+    },
+    "tests/storage/test_lease.py": {
+        f"{PACKAGE}/storage/lease.py": [
+            ("self.lost = self.lost or self._is_lost()", "self.lost = self._is_lost()"),
+        ],
+    },
+    "tests/cluster/test_train_driver.py": {
+        f"{PACKAGE}/cluster/train_driver.py": [
+            ("raise type(cause)(str(cause)) from None", "raise UserError(str(cause)) from None"),
+            ("        self.store.check_lease()\n", ""),
         ],
     },
     "tests/storage/test_retry.py": {
@@ -421,6 +433,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "wait_until(lambda: False, last_words)",
             ),
             (" | own_code()", ""),
+            ("for node in machines if gpus and node.gpus]", "for node in machines if False]"),
+            ("    idle = int(there - used)\n", "    idle = int(there - processes)\n"),
         ],
         f"{PACKAGE}/cluster/local_cluster.py": [("        runtime_env=own_code(),\n", "")],
         f"{PACKAGE}/hardware.py": [
@@ -437,6 +451,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/runs/event_writer.py": [
             ("            feed()\n", ""),
             ("            waiting()\n", ""),
+            ("self.store.keep(path), PATIENT)", "self.store.keep(path))"),
+            ("self.store.prune(path), PATIENT)", "self.store.prune(path))"),
             (
                 "with allowing(SAVE_SECONDS):\n                with",
                 "if True:\n                with",
@@ -478,6 +494,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if not record.status or record", "if record"),
             ("not scored ({why}{traces})", "not scored ({why})"),
             ("store.retried(trials.children)", "[]"),
+            ("        store.check_lease()  # what is final", "        # what is final"),
             ("if (full := no_room(cause, record.store)) is not None:", "if not (full := cause):"),
         ],
     },
@@ -502,6 +519,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/report/paper_tables/table2.py": [
             (' + f" {SHARED}" * bool(variant.shared)', ""),
             ("found is None or not math.isfinite(found):", "found is None:"),
+            ("if abs(x - 1) > 0.1", "if False"),
             ("one.difference.margin is not None for", "True for"),
         ],
         f"{PACKAGE}/report/findings.py": [

@@ -87,6 +87,7 @@ def test_machines_without_enough_gpus_give_no_cpus(local: ClusterConfig) -> None
     [
         (8, None, [Node(64, 8), Node(64, 8)], 8),  # one machine holds them all
         (8, 1, [Node(48, 4)], 12),  # four of them, not one with 48
+        (8, None, [Node(64, 8), Node(16, 8)], 2),
         (2, None, [Node(2, 4)], 1),
         (2, None, [Node(64, 0), Node(16, 2)], 8),
     ],

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import train_driver
 from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.config import Config
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import NodeError, OperationalError, UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
@@ -27,6 +28,7 @@ from seq2sweep.runs.layout import (
     checkpoints,
 )
 from seq2sweep.runs.run_store import RunStatus, RunStore
+from seq2sweep.storage.lease import LeaseLostError
 from tests.cluster import driver
 from tests.cluster.chaos import trainers
 from tests.cluster.checkpoints import save
@@ -278,6 +280,26 @@ def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:
     assert cause(MemoryError("no memory")).startswith("worker 0: out of memory")
     log.unlink()
     assert "its process was killed" in cause(ActorDiedError())
+
+
+def test_a_driver_whose_lease_was_taken_over_ends_its_workers(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    monkeypatch.setattr(store, "check_lease", Mock(side_effect=LeaseLostError("taken over")))
+    meanwhile = train_driver._Meanwhile(config, 1, store, 0, lambda entry: None, lambda: False)
+    with pytest.raises(LeaseLostError, match="taken over"):
+        meanwhile()
+
+
+def test_what_a_machine_lacks_stays_what_it_is(tmp_path: Path) -> None:
+    """A sweep ends for it: `no_room`."""
+    failure = TrainingFailedError("failed")
+    failure.worker_failures = {0: NodeError("keys have expired")}
+    with pytest.raises(NodeError, match=r"^keys have expired$") as caught:
+        train_driver._failure(failure, RunStore(tmp_path), 0)
+    assert train_driver.no_room(caught.value, RunStore(tmp_path)) == "keys have expired"
+    assert train_driver.no_room(UserError("wrong"), RunStore(tmp_path)) is None
 
 
 def test_the_cause_of_workers_that_could_not_start_is_told_in_a_line(tmp_path: Path) -> None:
