@@ -19,6 +19,7 @@ from seq2sweep.runs.journal import entries
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import Watchdog
+from seq2sweep.storage.retry import PAUSES
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Finished, Interrupted
@@ -244,6 +245,49 @@ def test_a_storage_that_refuses_for_half_an_hour_ends_no_training(
         writer.write(Finished(4, {}))
     assert 1800 <= sum(slept) < SAVE_SECONDS
     checkpointing.verify(tmp_path / checkpoint_name(4))
+
+
+class Refuses(RunStore):
+    """Takes no checkpoint."""
+
+    error = OSError(errno.ECONNREFUSED, "refused", "s3://bucket")
+
+    def keep(self, checkpoint: Path) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("ends", ["fails", "is interrupted"])
+def test_no_storage_is_waited_for_when_training_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+
+    def work() -> None:
+        with EventWriter(Refuses(tmp_path)) as writer:
+            writer.write(CheckpointDue(4, {}, snapshot))
+            if ends == "fails":
+                raise ValueError("the run diverged")
+            writer.write(Interrupted(5, snapshot))
+
+    with pytest.raises(ValueError if ends == "fails" else OSError, match=r"diverged|refused"):
+        work()
+
+
+@pytest.mark.parametrize("lasting", ["gone", "too long"])
+def test_what_waiting_does_not_mend_is_told_after_the_usual_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: str
+) -> None:
+    slept = [0.0]
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", slept.append)
+    if lasting == "too long":
+        monkeypatch.setattr(event_writer, "PATIENT_SECONDS", 0.0)
+    else:
+        monkeypatch.setattr(Refuses, "error", FileNotFoundError(errno.ENOENT, "gone", "journal"))
+    with EventWriter(Refuses(tmp_path)) as writer:
+        writer.write(CheckpointDue(4, {}, snapshot))
+        with pytest.raises(OSError, match=r"gone|refused"):
+            writer.wait()
+    assert sum(slept) == sum(PAUSES)
 
 
 def test_a_checkpoint_that_is_never_kept_is_the_storages_fault(

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import errno
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
 from typing import Self
 
+from seq2sweep.errors import NO_RIGHT, NO_ROOM
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import allowing, feed
-from seq2sweep.storage.retry import PAUSES, with_retries
+from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
 SAVE_SECONDS = 3600.0
 """How long training waits for a checkpoint, which is no hang: before that a bucket that answers
 nothing has failed with all retries, which takes 50 minutes."""
-PATIENT = (*PAUSES, *[60.0] * 50)
-"""Seconds between tries to upload one, or to remove older ones: for as long."""
+PATIENT_SECONDS = 2400.0
+"""How long a storage that refuses to take one, or to remove older ones, is asked again while
+training goes on: it is whole on this machine's disk."""
 PULSE_SECONDS = 1.0
 """Between two signs of life of who waits for a checkpoint."""
 NOT_SAVED = "a checkpoint was not saved within an hour"
@@ -41,6 +44,7 @@ class EventWriter:
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: futures.Future[None] | None = None
         self._last_checkpoint = -1
+        self._ends = threading.Event()
 
     def write(
         self,
@@ -54,6 +58,7 @@ class EventWriter:
         when that is kept, before another is copied.
         """
         if isinstance(event, Interrupted):
+            self._ends.set()
             if event.step != self._last_checkpoint:  # else this very state is there, or soon
                 with_retries(self.journal.sync)
                 self._save(event, interrupted_name(event.step), waiting, ready)
@@ -105,16 +110,28 @@ class EventWriter:
 
         def save() -> None:
             with_retries(lambda: snapshot.write(path))
-            # Whole on this machine's disk: training goes on meanwhile, and waits for it later.
-            with_retries(lambda: self.store.keep(path), PATIENT)
-            with_retries(lambda: self.store.prune(path), PATIENT)
+            self._patiently(lambda: self.store.keep(path))
+            self._patiently(lambda: self.store.prune(path))
 
         self._under_way = self._thread.submit(save)
+
+    def _patiently(self, work: Callable[[], None]) -> None:
+        """`with_retries`, again and again until PATIENT_SECONDS are over, or training ends."""
+        until = time.monotonic() + PATIENT_SECONDS
+        while True:
+            try:
+                return with_retries(work)
+            except OSError as error:
+                lasting = error.errno in (None, errno.ENOENT, *NO_ROOM, *NO_RIGHT)
+                if lasting or self._ends.is_set() or time.monotonic() > until:
+                    raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self._ends.set()
         self.journal.close()
         self._thread.shutdown(wait=False)
         try:
