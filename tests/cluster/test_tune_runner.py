@@ -361,6 +361,34 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
     assert [result.variant for result in ended] == (chosen[:1] if error else chosen)
 
 
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "workers", "idle"),
+    [
+        (8, 1, 1, 0),
+        (16, 1, 1, 4),  # of the CPUs half as many fit
+        (8, 0.25, 1, 0),  # one on each GPU
+        (2, 0.25, 1, 0),
+        (32, 0.5, 1, 6),
+        (8, 1, 3, 2),
+        (8, 0, 1, 8),
+    ],
+)
+def test_gpus_that_no_trial_takes_are_told_of(
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    cpus: int,
+    gpus: float,
+    workers: int,
+    idle: int,
+) -> None:
+    monkeypatch.setattr(session, "nodes", lambda: [session.Node(32, 4), session.Node(32, 4)])
+    asked = dataclasses.replace(
+        config.sweep, cpus_per_trial=cpus, gpus_per_trial=gpus, workers_per_trial=workers
+    )
+    told = tune_runner.idle_gpus(asked)
+    assert told is None if not idle else str(told).startswith(f"{idle} of the cluster's 8 GPUs")
+
+
 def test_who_has_lost_the_sweep_to_another_driver_makes_nothing_final(
     config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

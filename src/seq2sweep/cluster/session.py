@@ -134,20 +134,21 @@ class NoPlaceError(UserError):
 def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
     """CPUs for each training worker: as configured, or the most with which all of them fit.
 
-    With GPUs no more than there are for each of them: workers with more would be spread over
-    machines, and leave GPUs idle. With cluster.min_workers so many workers are enough. Raises
-    NoPlaceError when they do not fit, because Ray would wait for ever.
+    With GPUs no more than a machine has for each of them, or they would be spread over machines.
+    With cluster.min_workers so many workers are enough, on GPUs as many as fit. Raises NoPlaceError
+    when they do not fit, because Ray would wait for ever.
     """
     gpus = config.gpus_per_worker
+    shares = (node.cpus / node.gpus if gpus and node.gpus else node.cpus for node in machines)
+    of_use = [s for s, node in zip(shares, machines, strict=True) if places([node], 1, gpus)]
+    choices = list(range(int(max(of_use, default=1)) or 1, 0, -1))
     if config.cpus_per_worker is not None:
         choices = [config.cpus_per_worker]
-    else:
-        shares = [node.cpus / node.gpus for node in machines if gpus and node.gpus]
-        most = min(shares, default=max((node.cpus for node in machines), default=1))
-        choices = list(range(max(1, int(most)), 0, -1))
-    for enough in (config.workers, config.min_workers or config.workers):
+    room = {cpus: places(machines, cpus, gpus) for cpus in choices}
+    fewest = max(room.values(), default=0) if gpus else 1
+    for enough in (config.workers, max(fewest, config.min_workers or config.workers)):
         for cpus in choices:
-            if places(machines, cpus, gpus) >= enough:
+            if room[cpus] >= enough:
                 return cpus
     least = choices[-1] if choices else 1
     raise NoPlaceError(
@@ -166,18 +167,17 @@ def describe(machines: list[Node]) -> str:
     )
 
 
-def idle_gpus(processes: int, gpus: float, keys: str) -> str | None:
-    """A line where the cluster has more GPUs than so many processes take, as these keys say."""
+def idle_gpus(used: float, keys: str) -> str | None:
+    """A line where the cluster has more GPUs than are used, as these keys say."""
     there = sum(node.gpus for node in nodes())
-    used = processes * gpus if gpus >= 1 or not gpus else processes // int(1 / gpus + 1e-9)
     idle = int(there - used)
     return f"{idle} of the cluster's {there:g} GPUs will be idle: see {keys}" if idle > 0 else None
 
 
 def idle_in_training(config: ClusterConfig) -> str | None:
     """`idle_gpus` beside the workers of a training."""
-    keys = "cluster.workers and cluster.gpus_per_worker"
-    return idle_gpus(config.workers, config.gpus_per_worker, keys)
+    used = config.workers * config.gpus_per_worker
+    return idle_gpus(used, "cluster.workers and cluster.gpus_per_worker")
 
 
 def lack_of_room(

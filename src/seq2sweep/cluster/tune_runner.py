@@ -111,8 +111,7 @@ def run_sweep(
         store.check_lease()  # what is final is for whoever drives the sweep now
         for record in records:
             record.settle()
-    results = [record.result() for record in records]
-    on_end(results)
+    on_end(results := [record.result() for record in records])
     return results
 
 
@@ -128,9 +127,12 @@ def require_room(config: Config) -> None:
 
 def idle_gpus(sweep: SweepConfig) -> str | None:
     """A line where the cluster has more GPUs than trials can take."""
-    workers = _trials_at_once(sweep, session.nodes()) * sweep.workers_per_trial
-    keys = "sweep.gpus_per_trial and sweep.cpus_per_trial"
-    return session.idle_gpus(workers, sweep.gpus_per_trial, keys)
+    machines, gpus = session.nodes(), sweep.gpus_per_trial
+    used = _trials_at_once(sweep, machines) * sweep.workers_per_trial * gpus
+    if 0 < gpus < 1:
+        on_each = (session.places([node], sweep.cpus_per_trial, gpus) for node in machines)
+        used = sum(-(-count // _sharers(sweep, machines)) for count in on_each)
+    return session.idle_gpus(used, "sweep.gpus_per_trial and sweep.cpus_per_trial")
 
 
 def _trials_at_once(sweep: SweepConfig, machines: list[session.Node]) -> int:
@@ -150,9 +152,8 @@ def _describe_trial(sweep: SweepConfig) -> str:
         f"{sweep.cpus_per_trial:g} CPUs (sweep.cpus_per_trial) and "
         f"{sweep.gpus_per_trial:g} GPUs (sweep.gpus_per_trial)"
     )
-    if sweep.workers_per_trial == 1:
-        return f"a trial of {each}"
-    return f"a trial of {sweep.workers_per_trial} workers (sweep.workers_per_trial) of {each}"
+    several = f"{sweep.workers_per_trial} workers (sweep.workers_per_trial) of "
+    return f"a trial of {several * (sweep.workers_per_trial > 1)}{each}"
 
 
 @dataclass
