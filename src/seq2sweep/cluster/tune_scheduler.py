@@ -23,7 +23,7 @@ from seq2sweep.cluster.tasks import on_all_nodes
 from seq2sweep.cluster.train_driver import hang_in_words, no_room, plain_cause
 from seq2sweep.cluster.tune_trial import METRIC, NO_PLACE, validations
 from seq2sweep.config import SweepConfig
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NodeError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
@@ -172,10 +172,14 @@ TMP_FULL = f"no space left in the folder for temporary files: {MORE_ROOM}"
 
 
 class Failure(NamedTuple):
-    """Of a trial: the cause in a line, and whether it was a full disk, or as bad (`no_room`)."""
+    """Of a trial: the cause in a line, and whether it was a full disk, or as bad (`no_room`).
+
+    of_node: it was the machine's, which may not let the trial say anything of it.
+    """
 
     cause: str
     disk_full: bool = False
+    of_node: bool = False
 
 
 class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
@@ -297,7 +301,7 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
             return Failure("its process ended without an error")
         full = no_room(error, self._record(trial).store)
         if full is not None:
-            return Failure(full, disk_full=True)
+            return Failure(full, disk_full=True, of_node=isinstance(raised(error), NodeError))
         if is_death(raised(error)) and (hung := self._hung(self._record(trial))):
             return Failure(hang_in_words(hung))
         return Failure(plain_cause(error, system_kills() - self.killed))
@@ -317,7 +321,10 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
 
 
 def _failure(record: TrialRecord, otherwise: Failure) -> Failure:
-    """What the trial wrote of its exception; Tune's word when its process died without one."""
+    """What the trial wrote of its exception; Tune's word when its process died without one, or may
+    have left that of an earlier try."""
+    if otherwise.of_node:
+        return otherwise
     with contextlib.suppress(OSError, UserError):
         record.store.refresh()
     try:

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2sweep.errors import NO_ROOM, NodeError, UserError
+from seq2sweep.errors import NO_ROOM, NodeError
 from seq2sweep.storage.atomic import naming
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _s3_credentials(address: str) -> dict[str, Any]:
     except ImportError:
         return {}
     except BotoCoreError as error:
-        raise UserError(
+        raise NodeError(
             f"cluster.storage: no credentials for {address} ({error}): fix AWS_PROFILE or "
             "~/.aws/config on all nodes"
         ) from None
