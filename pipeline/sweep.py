@@ -159,11 +159,16 @@ def require_all_positions(chosen: Sequence[Variant], vocabulary_size: int) -> No
     texts = {split: Bitext.open(project_files.ENCODED, split) for split in ("train", "valid")}
     if max(map(longest, texts.values())) <= LEARNED_POSITIONS:
         return  # no model is made in vain: those of fewer positions tell when they are trained
-    for model in {variant.config.model: None for variant in chosen}:
+    for variant in {variant.config.model: variant for variant in reversed(chosen)}.values():
         with torch.device("meta"):
-            most = build(model, vocabulary_size).max_length
+            most = build(variant.config.model, vocabulary_size).max_length
         for split, text in texts.items():
-            require_positions(text, split, most)
+            try:
+                require_positions(text, split, most)
+            except UserError as error:
+                raise UserError(
+                    f"{variant.name}: {error}; or leave this row out of the sweep"
+                ) from None
 
 
 def record(
