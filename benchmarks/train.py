@@ -66,6 +66,8 @@ def main() -> None:
         help="ours with train.compile, against ours without it and all others; of Transformers",
     )  # fmt: skip
     options = parser.parse_args()
+    if options.compile and options.architecture != "transformer":
+        parser.error("--compile is of Transformers: leave out --architecture")
     print(json.dumps({
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
         "text": "of files" if options.text else "of the phrasebook, put together anew",

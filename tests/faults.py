@@ -433,8 +433,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "wait_until(lambda: False, last_words)",
             ),
             (" | own_code()", ""),
-            ("for node in machines if gpus and node.gpus]", "for node in machines if False]"),
-            ("    idle = int(there - used)\n", "    idle = int(there - processes)\n"),
+            ("node.cpus / node.gpus if gpus and node.gpus else node.cpus", "node.cpus"),
+            ("max(room.values(), default=0) if gpus else 1", "1"),
+            ("strict=True) if places([node], 1, gpus)]", "strict=True)]"),
         ],
         f"{PACKAGE}/cluster/local_cluster.py": [("        runtime_env=own_code(),\n", "")],
         f"{PACKAGE}/hardware.py": [
@@ -451,8 +452,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/runs/event_writer.py": [
             ("            feed()\n", ""),
             ("            waiting()\n", ""),
-            ("self.store.keep(path), PATIENT)", "self.store.keep(path))"),
-            ("self.store.prune(path), PATIENT)", "self.store.prune(path))"),
+            ("self._patiently(lambda: self.store.keep", "with_retries(lambda: self.store.keep"),
+            ("self._patiently(lambda: self.store.prune", "with_retries(lambda: self.store.prune"),
+            ("or self._ends.is_set() or", "or"),
+            ("in (None, errno.ENOENT, *", "in (None, *"),
+            (" or time.monotonic() > until:", ":"),
             (
                 "with allowing(SAVE_SECONDS):\n                with",
                 "if True:\n                with",
@@ -1377,7 +1381,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("return self.sweep.request_stop()", "return self.sweep.request_stop() or True"),
             ("        return failure.disk_full\n", "        return False\n"),
             ("self.interrupt()  # a full", "self.asked or self.interrupt()  # a full"),
-            ("Failure(full, disk_full=True)", "Failure(full)"),
+            ("Failure(full, disk_full=True, of", "Failure(full, of"),
+            ("    if otherwise.of_node:\n", "    if False:\n"),
         ],
     },
     "tests/sweep/test_budget.py": {

@@ -232,7 +232,7 @@ def _shown_attention(options: argparse.Namespace, translator: Translator, kind: 
     from seq2sweep.report.attention import attention_figure, attention_page
 
     pairs = attention_maps.pairs(translator, options.sentences, options.target)
-    for number, pair in enumerate(pairs, 1):
+    for number, pair in enumerate(pairs[:1] if kind == ".svg" else pairs, 1):  # that are drawn
         # A file has a number for each head and each pair of tokens.
         if (longest := max(len(pair.source), len(pair.target))) > head_numbers.LONGEST:
             raise UserError(
