@@ -72,7 +72,7 @@ class TrainConfig:
         "ask a GPU for bitwise the same result again, at a cost in speed; a CPU always gives it"
     )
     compile: bool = field(
-        "layers by torch.compile: faster updates for long runs, after a start of up to a minute",
+        "layers by torch.compile: faster updates for long runs, after a start of a minute or two",
         default=False,
     )
     log_every: int = field(

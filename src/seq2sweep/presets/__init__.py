@@ -57,6 +57,9 @@ EARLIER_COMMENTS = {
     ),
     "how every text is written anew: of invisible, unicode, whitespace": "prepare.normalise",
     "tokens a worker computes at once; more is done by accumulation": "train.tokens_per_pass",
+    "layers by torch.compile: faster updates for long runs, after a start of up to a minute": (
+        "train.compile"
+    ),
     "what optuna looks for, one or several of bleu, bleu_paper, chrf (high), perplexity, flops, "
     "parameters (low)": "sweep.objectives",
     "variants that optuna proposes together; it sees their figures before the next": "sweep.round",
