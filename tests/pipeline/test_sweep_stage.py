@@ -182,16 +182,17 @@ def test_trials_without_a_score_are_counted(
 
 
 def test_a_text_too_long_for_a_row_is_told_before_any_is_trained(
-    corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+    tiny_corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its mend is another text, of which all rows would be trained again."""
-    monkeypatch.setattr(project_files, "ENCODED", corpus.encoded)
+    monkeypatch.setattr(project_files, "ENCODED", tiny_corpus.encoded)
     asked = {"sweep.space": {"model.positions": ["learned"]}, "sweep.method": "one_at_a_time"}
     chosen, _ = variants(configuration.with_changes(tiny_config, asked))
-    size = corpus.size
+    size = tiny_corpus.size
     sweep.require_all_positions(chosen, size)
-    for module in (sweep, transformer):
-        monkeypatch.setattr(module, "LEARNED_POSITIONS", 3)
+    monkeypatch.setattr(sweep, "LEARNED_POSITIONS", 3)
+    few = property(lambda model: 3 if model.config.positions == "learned" else 10**9)
+    monkeypatch.setattr(transformer.Transformer, "max_length", few)
     sweep.require_all_positions(chosen[:1], size)
     told = (
         r"^positions=learned.*: line \d+ of the train set .*; or leave this row out of the sweep$"
