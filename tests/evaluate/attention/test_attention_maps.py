@@ -219,11 +219,15 @@ def test_a_learned_order_is_seen_in_the_memory(task: str) -> None:
         F.cross_entropy(logits.flatten(0, 1), target.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad()
-    shares = []
+    there, back = range(7), range(6, -1, -1)
+    shares, others = [], []
     for _ in range(20):
         (source,), (target,) = drawn(7, 1)
         pair = Pair(source.tolist(), target.tolist())
         weights = attention_maps.maps(model, OfNumbers, pair).weights[MEMORY]  # type: ignore[arg-type]
-        order = range(7) if task == "copy" else range(6, -1, -1)
-        shares.append(weights[:, range(7), [*order]].mean(axis=1))
-    assert np.mean(shares) > 0.8
+        order, other = (there, back) if task == "copy" else (back, there)
+        shares.append(weights[:, there, [*order]].mean(axis=1))
+        others.append(weights[:, there, [*other]].mean(axis=1))
+    # How sharp it gets differs by the processor's rounding; that of no order is an eighth.
+    assert np.mean(shares) > 0.7
+    assert np.mean(others) < 0.25
