@@ -366,7 +366,7 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
     [
         (8, 1, 1, 0),
         (16, 1, 1, 4),  # of the CPUs half as many fit
-        (8, 0.25, 1, 0),  # one on each GPU
+        (8, 0.25, 1, 6),  # four of a machine share one
         (2, 0.25, 1, 0),
         (32, 0.5, 1, 6),
         (8, 1, 3, 2),

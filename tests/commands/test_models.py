@@ -45,10 +45,10 @@ def test_a_layer_heads_and_a_word_are_chosen() -> None:
 def test_a_paragraph_is_refused_before_its_maps_fill_the_memory(
     kind: str, lengths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [attention_maps.Pair([2], [2]), attention_maps.Pair(*([2] * n for n in lengths))]
+    made = [attention_maps.Pair(*([2] * n for n in lengths)), attention_maps.Pair([2], [2])]
     monkeypatch.setattr(attention_maps, "pairs", lambda *about: made)
     monkeypatch.setattr(attention_maps, "maps", lambda *about: pytest.fail("it was measured"))
     options = argparse.Namespace(sentences=["a", "b"], target=None)
     translator: Any = SimpleNamespace(model=None, vocabulary=None)
-    with pytest.raises(UserError, match=r"^sentence 2 has 129 tokens .* of at most 128$"):
+    with pytest.raises(UserError, match=r"^sentence 1 has 129 tokens .* of at most 128$"):
         _shown_attention(options, translator, kind)
