@@ -434,7 +434,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             (" | own_code()", ""),
             ("node.cpus / node.gpus if gpus and node.gpus else node.cpus", "node.cpus"),
-            ("max(room.values(), default=0) if gpus else 1", "1"),
+            ("max(room.values()) if gpus else 1", "1"),
             ("strict=True) if places([node], 1, gpus)]", "strict=True)]"),
         ],
         f"{PACKAGE}/cluster/local_cluster.py": [("        runtime_env=own_code(),\n", "")],

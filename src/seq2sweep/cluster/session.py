@@ -145,16 +145,16 @@ def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
     if config.cpus_per_worker is not None:
         choices = [config.cpus_per_worker]
     room = {cpus: places(machines, cpus, gpus) for cpus in choices}
-    fewest = max(room.values(), default=0) if gpus else 1
-    for enough in (config.workers, max(fewest, config.min_workers or config.workers)):
+    as_fit = max(room.values()) if gpus else 1
+    for enough in (config.workers, max(as_fit, config.min_workers or config.workers)):
         for cpus in choices:
             if room[cpus] >= enough:
                 return cpus
-    least = choices[-1] if choices else 1
+    least = choices[-1]
     raise NoPlaceError(
         f"cluster.workers is {config.workers}, each with {least} CPU (cluster.cpus_per_worker) "
         f"and {gpus} GPU (cluster.gpus_per_worker), but the cluster, {describe(machines)}, has "
-        f"room for {places(machines, least, gpus)} of them: lower one of the three"
+        f"room for {room[least]} of them: lower one of the three"
     )
 
 
