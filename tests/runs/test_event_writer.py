@@ -223,13 +223,19 @@ def test_waiting_for_a_slow_upload_is_no_hang(
     assert patience[-1] == 10
 
 
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds between tries, none of which passes."""
+    seconds = [0.0]
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", seconds.append)
+    return seconds
+
+
 @pytest.mark.parametrize("refuses", ["keep", "prune"])
 def test_a_storage_that_refuses_for_half_an_hour_ends_no_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: str
+    tmp_path: Path, slept: list[float], refuses: str
 ) -> None:
     """The checkpoint is whole on this machine's disk meanwhile."""
-    slept = [0.0]
-    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", slept.append)
 
     class Away(RunStore):
         def keep(self, checkpoint: Path) -> None:
@@ -258,9 +264,8 @@ class Refuses(RunStore):
 
 @pytest.mark.parametrize("ends", ["fails", "is interrupted"])
 def test_no_storage_is_waited_for_when_training_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+    tmp_path: Path, slept: list[float], ends: str
 ) -> None:
-    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
 
     def work() -> None:
         with EventWriter(Refuses(tmp_path)) as writer:
@@ -275,10 +280,8 @@ def test_no_storage_is_waited_for_when_training_has_ended(
 
 @pytest.mark.parametrize("lasting", ["gone", "too long"])
 def test_what_waiting_does_not_mend_is_told_after_the_usual_tries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slept: list[float], lasting: str
 ) -> None:
-    slept = [0.0]
-    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", slept.append)
     if lasting == "too long":
         monkeypatch.setattr(event_writer, "PATIENT_SECONDS", 0.0)
     else:
