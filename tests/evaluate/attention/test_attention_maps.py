@@ -204,6 +204,8 @@ def test_a_learned_order_is_seen_in_the_memory(task: str) -> None:
     """A model that copies looks along the diagonal, one that reverses along the other one."""
     torch.manual_seed(1)
     model = Transformer(small(layers=1, d_model=64, heads=1, d_k=64, d_v=64, d_ff=128), 16).train()
+    # In float64, so that it learns the same whatever the processor's rounding.
+    model = model.double()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 
     def drawn(length: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,6 +230,5 @@ def test_a_learned_order_is_seen_in_the_memory(task: str) -> None:
         order, other = (there, back) if task == "copy" else (back, there)
         shares.append(weights[:, there, [*order]].mean(axis=1))
         others.append(weights[:, there, [*other]].mean(axis=1))
-    # How sharp it gets differs by the processor's rounding; that of no order is an eighth.
-    assert np.mean(shares) > 0.7
+    assert np.mean(shares) > 0.8
     assert np.mean(others) < 0.25
