@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -570,7 +571,7 @@ def test_a_host_that_is_none_of_this_machine_is_told(
 def served(
     model: Path, *options: str, files: int = 1024
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command in a process that may open so many files, and its address."""
+    """The command in a process that may open so many files, and its address; SIGTERM at the end."""
     command = [sys.executable, "-m", "seq2sweep.cli", "serve", "--port", "0", "--model", model]
     command += options
     server = subprocess.Popen(
@@ -596,15 +597,14 @@ def served(
 
 def test_sigterm_finishes_what_has_come(saved: Path) -> None:
     """At an address of one's own; the test below asks at the usual one."""
-    with (
-        served(saved, "--host", "127.0.0.2") as (server, address),
-        ThreadPoolExecutor(1) as pool,
-    ):
-        body = {"text": [f"alpha {'beta ' * 30}"] * 64, "beam": 4}
-        asked = pool.submit(requests.post, address + "translate", json=body, timeout=60)
-        time.sleep(0.3)
-        server.send_signal(signal.SIGTERM)
-        assert len(asked.result().json()["translations"]) == 64
+    body = {"text": [f"alpha {'beta ' * 30}"] * 64, "beam": 4}
+    with ThreadPoolExecutor(12) as pool:
+        with served(saved, "--host", "127.0.0.2") as (_, address):
+            post = functools.partial(requests.post, json=body, timeout=60)
+            asked = [pool.submit(post, address + "translate") for _ in range(12)]
+            time.sleep(0.3)
+            assert not all(one.done() for one in asked)
+        assert [len(one.result().json()["translations"]) for one in asked] == [64] * 12
 
 
 BEGUN = (

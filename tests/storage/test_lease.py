@@ -217,7 +217,7 @@ def test_a_renewal_under_way_does_not_end_after_the_release() -> None:
             assert answers.wait(30)
         written.append(claim)
 
-    held = Lease(Mock(write=write), 1, {"process": 1})
+    held = Lease(Mock(write=write, sizes=dict), 1, {"process": 1})
     renewing, releasing = (threading.Thread(target=call) for call in (held.renew, held.release))
     renewing.start()
     assert started.wait(30)

@@ -60,8 +60,8 @@ def serve(translator: Translator, host: str, port: int, token: str | None) -> No
             with contextlib.suppress(KeyboardInterrupt):
                 uvicorn.Server(config).run(sockets=[listener])
         finally:
-            signal.signal(signal.SIGTERM, before)
             answers.batcher.close(SECONDS_TO_END)
+            signal.signal(signal.SIGTERM, before)
 
 
 def _is_loopback(host: str) -> bool:
