@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from botocore.exceptions import CredentialRetrievalError
 from moto.s3.models import S3Backend
 from obstore.exceptions import GenericError, PermissionDeniedError
 
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NodeError, UserError
 from seq2sweep.storage import object_store
 from seq2sweep.storage.object_store import ObjectStore, _Boto3Credentials
 from seq2sweep.storage.retry import with_retries
@@ -262,6 +263,54 @@ def test_a_wrong_clock_and_expired_credentials(
     with pytest.raises(UserError, match=said) as caught:
         here.write("a", b"")
     assert "secret" not in str(caught.value)
+
+
+class OfAnotherRegion(BaseHTTPRequestHandler):
+    """S3 where the bucket is not: it names no other address, or says which region signed."""
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        signed = self.path.startswith("/signed")
+        code = "AuthorizationHeaderMalformed" if signed else "PermanentRedirect"
+        body = f"<Error><Code>{code}</Code><Message>secret</Message><Region>there</Region></Error>"
+        self.send_response(400 if signed else 301)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """On no test's output."""
+
+
+@pytest.mark.parametrize("name", ["bucket", "signed"])
+def test_a_bucket_of_another_region(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Waiting does not mend it."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), OfAnotherRegion) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        there = ObjectStore(f"s3://{name}/runs")
+        try:
+            for work in (there.sizes, lambda: there.read("a"), lambda: there.write("a", b"")):
+                with pytest.raises(NodeError, match="another region: set AWS_REGION") as caught:
+                    work()
+                assert "secret" not in str(caught.value)
+        finally:
+            server.shutdown()
+
+
+def test_the_environments_region_is_used_before_a_profiles(
+    without_key: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_key["AWS_CONFIG_FILE"].write_text("[default]\nregion = eu-west-1\n")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert _Boto3Credentials(boto3.Session()).config == {"region": "eu-west-1"}
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    assert _Boto3Credentials(boto3.Session()).config == {}
 
 
 def test_an_answer_that_is_an_error(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

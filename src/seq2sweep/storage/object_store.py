@@ -1,8 +1,9 @@
 """Objects under an address such as s3://bucket/prefix: the little that runs and jobs ask of it; and
 a node's own folder for what belongs there.
 
-Endpoint and credentials come from the environment: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, profiles
-and roles as boto3 finds them, GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT_KEY.
+Endpoint, region and credentials come from the environment: AWS_ENDPOINT_URL, AWS_REGION,
+AWS_ACCESS_KEY_ID, profiles and roles as boto3 finds them, GOOGLE_APPLICATION_CREDENTIALS or
+GOOGLE_SERVICE_ACCOUNT_KEY.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ _RETRIES = {"max_retries": 2}
 """`storage.retry` does the rest."""
 _NONE_FOUND, _NOT_GIVEN = "no credentials were found", "no credentials were given"
 """What waiting does not mend, and what it may: a role's source that does not answer."""
+_OTHER_REGION = re.compile(
+    "incorrectly configured region|<Code>AuthorizationHeaderMalformed<.*<Region>"
+)
+"""obstore's words for an answer that names no other address, and S3's."""
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z ]*)")
 
 
@@ -177,7 +182,9 @@ class _Boto3Credentials:
     def __init__(self, session: Any) -> None:
         self._session, self._lock = session, threading.Lock()  # its first use is by one thread
         self._begun = time.monotonic()
-        self.config = {"region": session.region_name} if session.region_name else {}
+        # obstore reads AWS_REGION, boto3 does not.
+        region = None if os.environ.get("AWS_REGION") else session.region_name
+        self.config = {"region": region} if region else {}
 
     def __call__(self) -> Any:
         import boto3
@@ -207,6 +214,11 @@ def _explanation(error: Exception, address: str, name: str) -> Exception:
     if "NoSuchBucket" in text:
         return NodeError(
             f"cluster.storage: there is no bucket for {address}: make it, or fix the name"
+        )
+    if _OTHER_REGION.search(text):
+        return NodeError(
+            f"cluster.storage: the bucket of {address} is in another region: set AWS_REGION to its "
+            "region in the environment of all nodes"
         )
     if _NONE_FOUND in text:
         return NodeError(
