@@ -142,10 +142,11 @@ def test_it_starts_ray_on_all_nodes_and_then_the_stage(submit: Callable[..., Job
     assert job.end() == 0
     starts = [call for call in job.calls if call.startswith("srun") and " ray start " in call]
     head, worker = sorted(starts, key=lambda call: "--head" not in call)  # they start at once
-    assert "--nodelist=a --export=ALL ray start --head" in head
+    unset = "env -u MLFLOW_TRACKING_PASSWORD -u MLFLOW_TRACKING_TOKEN"
+    assert f"--nodelist=a --export=ALL {unset} ray start --head" in head
     assert "--node-ip-address=10.0.0.7 --port=24242" in head
     assert "--dashboard-host=127.0.0.1" in head
-    assert "--nodelist=b --export=ALL ray start --address=10.0.0.7:24242" in worker
+    assert f"--nodelist=b --export=ALL {unset} ray start --address=10.0.0.7:24242" in worker
     for start in starts:
         assert "--block" in start
         assert "--num-cpus=8" in start
