@@ -46,11 +46,14 @@ def write(project: Path, name: str, **changes: Any) -> None:
     (project / "params.yaml").write_text(text, encoding="utf-8")
 
 
-def record_run(folder: Path, **figures: Any) -> None:
-    """A journal as a training on the CPUs here leaves it, with these figures of its end."""
+def record_run(folder: Path, *, tokens_per_update: float = 100.0, **figures: Any) -> None:
+    """A journal as a training on the CPUs here leaves it, with these figures of its end.
+
+    tokens_per_update: of both sides, of which there are 2000.
+    """
     end = {
         "kind": "finished",
-        "step": 500,
+        "step": 2000 / tokens_per_update,
         "time": 1_763_640_000.0,  # 2025-11-20
         "flops": 4e6 * 2000,
         "source_tokens": 1000,

@@ -10,7 +10,7 @@ import torch
 
 from seq2sweep import cli
 from seq2sweep.errors import UserError
-from seq2sweep.planning import machine
+from seq2sweep.planning import machine, workload
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
 from tests.planning.conftest import load_of, preset, record_run, write
@@ -126,6 +126,7 @@ def test_gpus_of_this_machine_are_planned_for(
         project / "runs/train-1",
         device="NVIDIA Z1",
         precision="bf16",
+        tokens_per_update=tokens / training["steps"],
         flops=training["flops"] / tokens * 2000,
         flops_per_second=3e14,
     )
@@ -183,9 +184,13 @@ def test_cpus_train_with_the_workers_of_params(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seq2sweep.planning.machine.available_cpus", lambda: 4)
-    record_run(project / "runs/train-1", threads=2)
-    record_run(project / "runs/sweep-1/trials/base-1", flops=1e6 * 2000, workers=1)
     write(project, "phrasebook", **{"sweep.scheduler": "asha"})
+    training = plan(project)["training"]
+    sizes = [(training["source_tokens"] + training["target_tokens"]) / training["steps"]]
+    sizes.append(sizes[0] / 4)  # sweep.base
+    record_run(project / "runs/train-1", threads=2, tokens_per_update=sizes[0])
+    of_trial = {"flops": 1e6 * 2000, "workers": 1, "tokens_per_update": sizes[1]}
+    record_run(project / "runs/sweep-1/trials/base-1", **of_trial)
     made = plan(project)
     parts = {
         p["part"]: p["seconds"] for s in made["stages"] if s["stage"] == "train" for p in s["parts"]
@@ -204,9 +209,9 @@ def test_cpus_train_with_the_workers_of_params(
     assert made["total"]["about"]
     assert ", from " in overview(made).splitlines()[-1]
     # Half a CPU a trial: twice as many at once, each half as fast as a training of one CPU.
-    record_run(project / "runs/train-2", flops=1e6 * 2000, workers=1)
-    half = {"flops": 1e6 * 2000, "flops_per_second": 0.5e10, "time": 1_763_700_000.0}
-    record_run(project / "runs/sweep-1/trials/base-2", workers=1, **half)
+    record_run(project / "runs/train-2", **of_trial)
+    half = {"flops_per_second": 0.5e10, "time": 1_763_700_000.0}
+    record_run(project / "runs/sweep-1/trials/base-2", **of_trial | half)
     write(project, "phrasebook", **{"sweep.scheduler": "asha", "sweep.cpus_per_trial": 0.5})
     halves = plan(project)["sweep"]
     assert halves["slots"] == 8
@@ -244,8 +249,9 @@ def test_all_cpus_translate_however_few_have_trained(
     monkeypatch.setattr(machine, "available_cpus", lambda: 8)
     config = preset("phrasebook", **{"cluster.workers": 1, "cluster.cpus_per_worker": 1})
     load = load_of("phrasebook", 2000)
+    size = workload.training(config, load).tokens_per_update
     if trained:
-        record_run(project / "runs/train-1", workers=1)
+        record_run(project / "runs/train-1", workers=1, tokens_per_update=size)
     here = machine.planned(config, None, project, None)
     one, all_of_them = here.training_speed(config, load), here.decoding_speed(config, load)
     assert one is not None
@@ -254,7 +260,7 @@ def test_all_cpus_translate_however_few_have_trained(
     assert (one.about, all_of_them.about) == (not trained, True)
     # All CPUs have trained: as exact as that.
     config = preset("phrasebook", **{"cluster.workers": 4})
-    record_run(project / "runs/train-2", workers=4, threads=2)
+    record_run(project / "runs/train-2", workers=4, threads=2, tokens_per_update=size)
     again = machine.planned(config, None, project, None).decoding_speed(config, load)
     assert again is not None
     assert not again.about
@@ -275,6 +281,7 @@ def test_runs_on_gpus_count_before_an_assumed_mfu(project: Path) -> None:
         "precision": "bf16",
         "threads": 16,
         "workers": 8,
+        "tokens_per_update": tokens / flops["steps"],
         "flops": flops["flops"] / tokens * 2000,
         "flops_per_second": 2e14,
     }

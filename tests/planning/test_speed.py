@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -128,13 +129,58 @@ def test_other_workers_are_scaled_by_a_roofline(tmp_path: Path) -> None:
     def found(workers: int) -> Speed | None:
         return recorded(
             runs, "H200", "float32", of_model(4e6), workers, 1,
-            lambda workers, each: Speed(rates[workers], ""),
+            lambda workers, each, times: Speed(rates[workers], ""),
         )  # fmt: skip
 
     on = "from the run of 2025-11-20 on such GPUs"
     assert found(8) == Speed(8e14, on, span=EXACT, gpu=True)
     how = f"{on} with 8 worker(s), scaled by a roofline"
     assert found(64) == Speed(24e14, how, gpu=True)
+
+
+def test_updates_of_another_size_are_scaled_by_a_roofline_and_about_right(tmp_path: Path) -> None:
+    """Small ones wait for kernels and exchange, which large ones do not."""
+    record_run(tmp_path / "a", device="NVIDIA H200", tokens_per_update=50, flops_per_second=1e14)
+    [run] = recorded_runs(tmp_path, trials=False)
+    assert run.tokens_per_update == 50
+
+    def found(times: float) -> Speed | None:
+        wanted = workload.Training(10, 25 * times, 25 * times, 2e8 * times, 0.0, 1, 10**6, 50)
+        return recorded(
+            [run], "H200", "float32", wanted, 2, 1,
+            lambda workers, each, size: Speed(1e15 * size, ""),
+        )  # fmt: skip
+
+    on = "from the run of 2025-11-20 on such GPUs"
+    assert found(1.05) == Speed(2e14, on, span=EXACT, gpu=True)
+    how = f"{on}, whose updates have 50 tokens of both sides, scaled by a roofline"
+    assert found(4) == Speed(8e14, how, gpu=True)
+    # On CPUs there is no roofline.
+    cpus = speed.Run("CPU", "float32", 2, 1, 1e10, 4e6, 50.0, run.ended)
+    near = recorded([cpus], "CPU", "float32", of_model(4e6), 2, 1)
+    assert near == Speed(
+        2e10, "from the run of 2025-11-20 on such CPUs, whose updates have 50 tokens of both sides"
+    )
+
+
+def test_a_plan_predicts_the_updates_of_the_run_that_it_scales() -> None:
+    """A run of base with small updates says more of large ones than its own rate."""
+    config, load = preset("base"), load_of("base", 4_500_000)
+    wanted = workload.training(config, load)
+    small = workload.training(workload.with_updates(config, 1 / 8), load)
+    assert 8 * small.tokens_per_update == pytest.approx(wanted.tokens_per_update, rel=0.02)
+    device = machine.parse("8 x H200", config, ROOT)
+    run = speed.Run(
+        "H200", "bf16", 8, 1, 1e14, wanted.flops_per_token, small.tokens_per_update, 0.0
+    )
+    same = dataclasses.replace(run, tokens_per_update=wanted.tokens_per_update)
+    rates = [
+        machine.Machine(device, 8, runs=[one]).training_speed(config, load) for one in (run, same)
+    ]
+    assert rates[0] is not None
+    assert rates[1] is not None
+    assert (rates[0].about, rates[1].about) == (True, False)
+    assert rates[0].flops_per_second > 1.5 * rates[1].flops_per_second == pytest.approx(1.5 * 8e14)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +239,7 @@ def test_journals_that_say_nothing_of_these_devices_are_left_out(tmp_path: Path)
         ({"threads": 8}, False),
         ({"workers": 1}, False),
         ({"device": "NVIDIA H200"}, False),
-        ({"threads": 8, "step": 500}, True),  # that step was trained again
+        ({"threads": 8, "step": 20}, True),  # that step was trained again
     ],
 )
 def test_a_run_that_was_resumed_on_other_workers_is_left_out(
@@ -203,7 +249,7 @@ def test_a_run_that_was_resumed_on_other_workers_is_left_out(
     record_run(tmp_path / "train-1")
     path = tmp_path / "train-1/journal.jsonl"
     first, end = path.read_text(encoding="utf-8").splitlines()
-    checkpoint = json.loads(end) | {"kind": "checkpoint", "step": 400} | before
+    checkpoint = json.loads(end) | {"kind": "checkpoint", "step": 10} | before
     path.write_text(f"{first}\n{json.dumps(checkpoint)}\n{end}\n", encoding="utf-8")
     assert bool(recorded_runs(tmp_path, trials=False)) is counts
 

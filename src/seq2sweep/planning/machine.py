@@ -24,7 +24,7 @@ from seq2sweep.planning import roofline, speed
 from seq2sweep.planning.exchange import Links
 from seq2sweep.planning.roofline import Rates
 from seq2sweep.planning.speed import Run, Speed
-from seq2sweep.planning.workload import Workload, training
+from seq2sweep.planning.workload import Workload, training, with_updates
 from seq2sweep.train.step import choose_precision
 
 PRICES = Path("infra/prices.yaml")
@@ -146,20 +146,20 @@ class Machine:
             return None
         device, found, size = self.device, training(config, load), load.vocabulary_size
 
-        def predicted(workers: int, each: float) -> Speed | None:
+        def predicted(workers: int, each: float, times: float) -> Speed | None:
             rates = device.rates(each)
             if rates is None or not roofline.serves(config.model):
                 return None
-            return speed.predicted(config, found, size, rates, device.precision, workers)
+            sized = with_updates(config, times)
+            found = training(sized, load)
+            return speed.predicted(sized, found, size, rates, device.precision, workers)
 
         if self.mfu is None:
             near = speed.recorded(
                 self.runs, device.name, device.precision, found, workers, each, predicted
             )
-            if near is not None:
-                return near
-            if by_roofline := predicted(workers, each):
-                return by_roofline
+            if known := near or predicted(workers, each, 1.0):
+                return known
         if not device.gpu:
             return speed.assumed_of_cpus(device.precision, config.model.d_model, workers * each)
         if device.peak is None:

@@ -83,8 +83,8 @@ class Speed:
     """FLOPs a second of a training, all its workers together.
 
     how: where the rate is from; detail: more of it, in lines. launch: seconds of a layer's pass
-    that are not gone below. span: how many times as long it may take, EXACT for a run of this model
-    and workers. gpu: whether it is of GPUs.
+    that are not gone below. span: how many times as long it may take, EXACT for a run of this
+    model, workers and tokens an update. gpu: whether it is of GPUs.
     """
 
     flops_per_second: float
@@ -124,7 +124,7 @@ class Run:
     """A finished training, as its journal has it.
 
     each: threads of a worker, 1 with a GPU. flops_per_second: of one worker; flops_per_token: of a
-    token of either side; ended: unix seconds.
+    token of either side, of which an update has tokens_per_update; ended: unix seconds.
     """
 
     device: str
@@ -133,6 +133,7 @@ class Run:
     each: int
     flops_per_second: float
     flops_per_token: float
+    tokens_per_update: float
     ended: float
 
 
@@ -165,13 +166,15 @@ def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
                     continue
                 if not gpu and end["cpu_features"] != cpu_features():
                     continue
+                tokens = end["source_tokens"] + end["target_tokens"]
                 run = Run(
                     end["device"].removeprefix("NVIDIA "),
                     end["precision"],
                     int(end["workers"]),
                     1 if gpu else int(end["threads"]),
                     end["flops_per_second"],
-                    end["flops"] / (end["source_tokens"] + end["target_tokens"]),
+                    end["flops"] / tokens,
+                    tokens / end["step"],
                     end["time"],
                 )
                 found.append(run)
@@ -185,20 +188,28 @@ def recorded(
     wanted: Training,
     workers: int,
     each: float,
-    predicted: Callable[[int, float], Speed | None] = lambda workers, each: None,
+    predicted: Callable[[int, float, float], Speed | None] = lambda workers, each, times: None,
 ) -> Speed | None:
-    """As the nearest of the runs had it: the same model first, then the same workers, the newest.
+    """As the nearest of the runs had it: the same model first, then the same workers and tokens an
+    update, the newest.
 
     workers, each: as many workers, each of so many CPUs or GPUs. predicted: what a roofline says of
-    such, by which the rate of other workers is scaled. None where no model is near.
+    such, with so many times the tokens an update, by which the rate is scaled where these differ.
+    None where no model is near.
     """
 
     def ratio(run: Run) -> float:
         return run.flops_per_token / wanted.flops_per_token
 
-    def order(run: Run) -> tuple[float, bool, float]:
+    def times(run: Run) -> float:
+        """The tokens of its updates; 1 where these are about as many."""
+        found = run.tokens_per_update / wanted.tokens_per_update
+        return found if max(found, 1 / found) > ALIKE else 1.0
+
+    def order(run: Run) -> tuple[float, int, float]:
         far = max(ratio(run), 1 / ratio(run))
-        return far if far > ALIKE else 1.0, (run.workers, run.each) != (workers, each), -run.ended
+        others = ((run.workers, run.each) != (workers, each)) + (times(run) != 1.0)
+        return far if far > ALIKE else 1.0, others, -run.ended
 
     near = [
         run
@@ -211,19 +222,21 @@ def recorded(
     far, others, _ = order(run)
     how = f"from the run of {time.strftime('%Y-%m-%d', time.gmtime(run.ended))} on such "
     how += "CPUs" if device == "CPU" else "GPUs"
-    if others:
+    if (run.workers, run.each) != (workers, each):
         how += f" with {run.workers} worker(s)" + f" of {run.each} thread(s)" * (device == "CPU")
+    if times(run) != 1.0:
+        how += f", whose updates have {run.tokens_per_update:,.0f} tokens of both sides"
     if far > 1:
         how += f", whose model takes {ratio(run):.1f} x the FLOPs a token"
     rate = run.flops_per_second / run.each * workers * each
     launch = 0.0 if device == "CPU" else LAUNCH_SECONDS
-    here, there = predicted(workers, each), predicted(run.workers, run.each)
+    here, there = predicted(workers, each, 1.0), predicted(run.workers, run.each, times(run))
     if here and there:
         ratio_of_rates = here.flops_per_second / there.flops_per_second
         scaled = run.flops_per_second * run.workers * ratio_of_rates
         # A CPU that starts kernels faster than is assumed makes no GPU faster that waits for none.
         rate, launch = min(scaled, max(rate, here.flops_per_second)), 0.0
-        how += ", scaled by a roofline" * others
+        how += ", scaled by a roofline" * (others > 0)
     span = ABOUT if far > 1 or others else EXACT
     return Speed(rate, how, launch, span, gpu=device != "CPU")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,14 @@ class Training:
         return self.flops_per_update * self.steps
 
     @property
+    def tokens_per_update(self) -> float:
+        """Of both sides."""
+        return self.source_tokens_per_update + self.target_tokens_per_update
+
+    @property
     def flops_per_token(self) -> float:
         """Of a token of either side."""
-        tokens = self.source_tokens_per_update + self.target_tokens_per_update
-        return self.flops_per_update / tokens
+        return self.flops_per_update / self.tokens_per_update
 
 
 def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> Workload:
@@ -141,6 +145,12 @@ def workload(config: Config, pairs: Mapping[str, int], encoded: Path | None) -> 
     said = f"{first} {kind} and {last} symbols" if differing else f"{first} and {last} {pieces}"
     origin = f"assumed: {said} a sentence"
     return Workload(few, valid, test, number, origin)
+
+
+def with_updates(config: Config, times: float) -> Config:
+    """With so many times the tokens an update."""
+    tokens = max(1, round(times * config.train.tokens_per_update))
+    return replace(config, train=replace(config.train, tokens_per_update=tokens))
 
 
 def training(config: Config, load: Workload) -> Training:
