@@ -139,13 +139,21 @@ def test_every_disk_is_looked_at_for_itself(
     monkeypatch.setattr(plan_module, "_existing", existing)
     config = config_of("multi30k-en-de", Path("downloads"))
 
-    def short(downloads: int, checkpoints: int) -> Any:
-        return plan_module._disk(config, downloads, 0, 0, checkpoints)["short"]
+    def short(downloads: int, checkpoints: int, models: int = 0) -> Any:
+        return plan_module._disk(config, downloads, 0, 0, models, checkpoints)["short"]
 
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     assert short(10**9, 10**11) is None
     assert short(3 * 10**9, 1) == a
     assert short(10**9, 2 * 10**12) == b
+    # Of what is exported into the project DVC keeps a copy, whatever the disk of the checkpoints.
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            plan_module, "_existing",
+            lambda path: Disk(tmp_path / ("b" if path == Path(config.cluster.folder) else "a")),
+        )  # fmt: skip
+        assert short(0, 10**11, 10**9) is None
+        assert short(0, 1, 1 + 10**9) == a
     disks["b"] = 1  # one disk: the needs add up
     assert short(10**9, 10**9) is None
     assert short(10**9, 2 * 10**9) == a
@@ -253,10 +261,11 @@ def test_what_is_made_already_needs_no_room(
     """Downloads, data and checkpoints add up, whether their folders are there already or not."""
     monkeypatch.chdir(tmp_path)
     config = config_of("multi30k-en-de", Path("not/yet"))
-    disk = data_plan(config, checkpoints=10**9)["disk"]
-    parts = ("downloads", "clean", "encoded", "cache", "checkpoints")
+    parts = ("downloads", "clean", "encoded", "models", "cache", "checkpoints")
+    disk = data_plan(config, checkpoints=10**9, models=10**8)["disk"]
     assert disk["needed"] == sum(disk[part] for part in parts)
     assert all(disk[part] > 0 for part in parts)
+    assert disk["cache"] == disk["clean"] + disk["encoded"] + disk["models"]
     disk = data_plan(config, checkpoints=5, stages=("train",))["disk"]
     assert (disk["needed"], disk["clean"], disk["downloads"]) == (5, 0, 0)
 
@@ -271,7 +280,8 @@ def test_the_command(
     Path("params.yaml").write_text(configuration.dump(config))
     assert cli.main(["plan", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)["data"]
-    made = data_plan(config, printed["disk"]["checkpoints"])
+    made = data_plan(config, printed["disk"]["checkpoints"], models=printed["disk"]["models"])
+    assert 2 * printed["disk"]["models"] < printed["disk"]["checkpoints"]
     assert printed["download"] == made["download"]
     assert printed["seconds"] == made["seconds"]
     assert cli.main(["plan"]) == 0

@@ -36,8 +36,8 @@ def test_without_a_sweep_no_trial_is_counted(project: Path) -> None:
     stage = next(stage for stage in made["stages"] if stage["stage"] == "sweep")
     seconds = {part["part"]: part["seconds"] for part in stage["parts"]}
     assert seconds == {"start and end": speed.IDLE_SWEEP_SECONDS, "trials": 0.0}
-    checkpoints = made["data"]["disk"]["checkpoints"]
-    assert checkpoints == 5 * 20 * made["training"]["parameters"]
+    disk, weights = made["data"]["disk"], 5 * 4 * made["training"]["parameters"]
+    assert (disk["checkpoints"], disk["models"]) == (3 * weights, weights)
     assert "none: no variant is trained; to train variants too, set sweep.method" in overview(made)
 
 
@@ -120,6 +120,17 @@ def test_a_peak_that_is_not_known_is_told_of_a_trial(project: Path) -> None:
     write(project, "phrasebook", **{"sweep.space": {"train.precision": ["bf16"]}})
     with pytest.raises(UserError, match=r"bf16 peak of Tesla P100-SXM2-16GB is not known: set "):
         plan(project, on="8 x P100")
+
+
+def test_the_longest_trainings_are_planned_first_as_they_are_begun() -> None:
+    """In the order of their rows the last would train alone in the end."""
+    config = preset("phrasebook", **{"sweep.space": {"train.steps": [100, 200, 1500]}})
+    made = sweeps.sweep(config, load_of("phrasebook", 2000), HERE)
+    seconds = {row.steps: row.seconds or 0.0 for row in made.rows}
+    between = sweeps.BETWEEN_TRIALS
+    assert sorted(seconds) == [100, 200, 700, 1500]
+    assert seconds[1500] > seconds[700] + seconds[200] + seconds[100] + 2 * between
+    assert made.seconds == pytest.approx(seconds[1500] + between)
 
 
 def test_early_stopping_makes_it_an_upper_bound() -> None:

@@ -45,16 +45,18 @@ def data_plan(
     checkpoints: int = 0,
     stages: Collection[str] = STAGES,
     counted: Mapping[str, int] | None = None,
+    models: int = 0,
 ) -> dict[str, Any]:
     """Downloads, bytes on disk and seconds of the stages download to encode.
 
-    checkpoints: bytes that trainings will keep in cluster.storage; stages: those that will run,
-    the others have what they need; counted: what `known_pairs` gave, else it is asked here.
+    checkpoints: bytes that trainings will keep in cluster.storage; models: that they will export
+    into the project; stages: those that will run, the others have what they need; counted: what
+    `known_pairs` gave, else it is asked here.
 
     Keys: dataset, languages, pairs (to train on, before cleaning), counted (else pairs are about
     what the registry says), download {folder, files, bytes,
-    missing_bytes, unknown_sizes}, disk {downloads, clean, encoded, cache, checkpoints, needed,
-    free, short}, cpus, seconds by stage, whether it runs or not.
+    missing_bytes, unknown_sizes}, disk {downloads, clean, encoded, models, cache, checkpoints,
+    needed, free, short}, cpus, seconds by stage, whether it runs or not.
     No network, no side effect. `short`: the folder whose disk is too small, None where all fit.
     Raises UserError for a data set that cannot be.
     """
@@ -76,8 +78,9 @@ def data_plan(
         for archive in archives
     ]
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
-    clean = int(pairs * CLEAN_BYTES_PER_PAIR) * ("prepare" in stages)
-    encoded = int(pairs * ENCODED_BYTES_PER_PAIR) * ("encode" in stages)
+    parsed = config.self_training.sentences * ("silver" in stages)
+    clean = int((pairs * ("prepare" in stages) + parsed) * CLEAN_BYTES_PER_PAIR)
+    encoded = int((pairs * ("encode" in stages) + parsed) * ENCODED_BYTES_PER_PAIR)
     made = "generate" if config.data.dataset == "phrasebook" else "read"
     return {
         "dataset": config.data.dataset,
@@ -91,7 +94,9 @@ def data_plan(
             "missing_bytes": missing,
             "unknown_sizes": sum(f["bytes"] is None for f in listed),
         },
-        "disk": _disk(config, missing * ("download" in stages), clean, encoded, checkpoints),
+        "disk": _disk(
+            config, missing * ("download" in stages), clean, encoded, models, checkpoints
+        ),
         "cpus": cpus,
         "seconds": {
             "download": missing / BYTES_PER_SECOND + pairs / PAIRS_PER_SECOND[made],
@@ -104,14 +109,14 @@ def data_plan(
 
 
 def _disk(
-    config: Config, downloads: int, clean: int, encoded: int, checkpoints: int
+    config: Config, downloads: int, clean: int, encoded: int, models: int, checkpoints: int
 ) -> dict[str, Any]:
     folders: dict[int, Path] = {}
     needs: dict[int, int] = {}
     for place, count in (
         (Path(config.download.folder), downloads),
         # DVC keeps what a stage made; a copy where the file system cannot share the blocks.
-        (Path.cwd(), 2 * (clean + encoded)),
+        (Path.cwd(), 2 * (clean + encoded + models)),
         (Path(config.cluster.folder), checkpoints),
     ):
         folder = _existing(place)
@@ -124,7 +129,8 @@ def _disk(
         "downloads": downloads,
         "clean": clean,
         "encoded": encoded,
-        "cache": clean + encoded,
+        "models": models,
+        "cache": clean + encoded + models,
         "checkpoints": checkpoints,
         "needed": sum(needs.values()),
         "free": sum(free.values()),

@@ -62,7 +62,8 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     of_sweep = sweeps.sweep(config, load, here)
     config, why = sized(config, load, here.device, here.workers, here.device.memory)
     whole, speed = training(config, load), here.training_speed(config, load)
-    about = data.data_plan(config, _checkpoint_bytes(config, whole, of_sweep, runs), runs, pairs)
+    checkpoints, exported = _model_bytes(config, whole, of_sweep, runs)
+    about = data.data_plan(config, checkpoints, runs, pairs, exported)
     times = _parts(config, about, load, here, whole, of_sweep)
     listed = [
         {
@@ -255,17 +256,17 @@ def _bill(seconds: float | None, count: float, here: Machine) -> dict[str, float
     }
 
 
-def _checkpoint_bytes(config: Config, whole: Training, of_sweep: Sweep, runs: set[str]) -> int:
-    """Of what is kept in the end: weights and moments of the run, weights that are exported, in
-    DVC's cache too, and the newest of each trial."""
-    needed = 0
+def _model_bytes(
+    config: Config, whole: Training, of_sweep: Sweep, runs: set[str]
+) -> tuple[int, int]:
+    """Of checkpoints that are kept in the end, with weights and moments, the newest of each trial
+    too; and of weights that are exported."""
     trained = {"train"} | ({"teacher", "student"} if config.self_training.sentences else set())
-    if trainings := len(trained & runs):
-        kept = Retention.of(config).most()
-        needed += trainings * kept * 4 * (1 + config.moments + 2) * whole.parameters
+    weights = len(trained & runs) * Retention.of(config).most() * 4 * whole.parameters
+    checkpoints = (1 + config.moments) * weights
     if "sweep" in runs:
-        needed += sum(row.checkpoint_bytes for row in of_sweep.rows)
-    return needed
+        checkpoints += sum(row.checkpoint_bytes for row in of_sweep.rows)
+    return checkpoints, weights
 
 
 def _sum(seconds: list[float | None]) -> float | None:
