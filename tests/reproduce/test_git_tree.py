@@ -30,6 +30,17 @@ def test_a_clean_tree_has_no_changes(project: Path) -> None:
     assert git_tree.files_of(project, b"") == []
 
 
+def test_what_git_holds_of_a_folder(project: Path, tmp_path: Path) -> None:
+    (project / "corpora").mkdir()
+    (project / "corpora/mine.en").write_text("mine\n")
+    assert git_tree.holds(project, "src")
+    assert not git_tree.holds(project, "corpora")
+    git(project, "add", "corpora/mine.en")
+    assert git_tree.holds(project, "corpora")
+    (tmp_path / "no repository").mkdir()
+    assert git_tree.holds(tmp_path / "no repository", "corpora")
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -152,6 +152,25 @@ def test_a_training_is_made_again_with_its_evaluation(
     assert values.tracking.uri == "sqlite:///mlflow.db"
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_text_that_git_does_not_keep_is_read_where_the_project_has_it(
+    store: Store,
+    tree: Tree,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: bool,
+) -> None:
+    monkeypatch.setattr(run_again.git_tree, "holds", lambda project, folder: kept)
+    store.add(TRAINING, configuration.with_changes(tiny_config, {"data.folder": "corpora/mine"}))
+    again(tmp_path, TRAINING)  # which does not have it either
+    assert configuration.parse(tree.made["params"]).data.folder == "corpora/mine"
+    (tmp_path / "corpora/mine").mkdir(parents=True)
+    again(tmp_path, TRAINING)
+    folder = "corpora/mine" if kept else str(tmp_path.resolve() / "corpora/mine")
+    assert configuration.parse(tree.made["params"]).data.folder == folder
+
+
 def test_an_evaluation_is_made_again_with_its_training(
     store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
 ) -> None:

@@ -58,6 +58,13 @@ def files_of(project: Path, patch: bytes) -> list[str]:
     return sorted(line.split("\t", 2)[2] for line in table.split("\0") if line.count("\t") >= 2)
 
 
+def holds(project: Path, folder: str) -> bool:
+    """Whether git knows a file of a folder of the project; also where there is no git."""
+    with contextlib.suppress(GitError):
+        return bool(git(project, "ls-files", "-z", "--", folder))
+    return True
+
+
 def remotes(project: Path) -> dict[str, str]:
     """The address of each remote by its name, without secrets; none where there is no git."""
     found: dict[str, str] = {}

@@ -240,6 +240,10 @@ def _params(
     # What lies there already is not fetched again.
     downloads = str((root / here["download"]["folder"]).resolve())
     values["download"] = here["download"] | {"folder": downloads}
+    # Text that git does not keep is in no worktree.
+    texts = values["data"].get("folder")
+    if isinstance(texts, str) and (root / texts).is_dir() and not git_tree.holds(root, texts):
+        values["data"]["folder"] = str((root / texts).resolve())
     values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
     trained = record.content["trained"]
     workers, threads = trained.get("workers"), trained.get("threads")
@@ -275,7 +279,7 @@ def _sections(record: StoredRecord) -> dict[str, dict[str, Any]]:
         values = yaml_text.read_yaml(read_bytes(record.folder / PARAMS).decode())
     except yaml_text.ERRORS as error:
         raise UserError(yaml_text.problem(error, name)) from None
-    for section in ("cluster", "sweep", "train", "evaluate"):
+    for section in ("cluster", "sweep", "train", "evaluate", "data"):
         if not isinstance(values, dict) or not isinstance(values.get(section), dict):
             raise UserError(f"{name} has no section {section}: choose another run")
     return dict(values)
