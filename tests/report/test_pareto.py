@@ -60,6 +60,21 @@ def test_the_overview_marks_who_has_the_best_score_for_its_flops() -> None:
         assert stopped in (12.1, 50)
 
 
+def test_at_equal_flops_rounding_makes_none_the_best_for_its_cost() -> None:
+    """A budget of FLOPs is met in whole updates: some row is a thousandth cheaper, however bad."""
+    record = sweep() | {"budget": "flops"}
+    for one in record["trials"]:
+        one["flops"] = 2e12
+    worst = min((t for t in record["trials"] if t["bleu"]), key=lambda one: float(one["bleu"]))
+    worst |= {"status": "finished", "flops": 1.998e12}
+    assert [one.name for one in pareto.cheapest(record, aggregate(record))] == ["layers 2"]
+    headings, rows = pareto.overview(record)
+    assert headings[-1] == "best BLEU at equal FLOPs"
+    assert [row[0] for row in rows if row[-1]] == ["layers 2"]
+    steps = record | {"budget": "steps"}
+    assert pareto.cheapest(steps, aggregate(steps))[0].name == worst["name"]
+
+
 def test_the_overview_has_what_was_stopped_early_last_with_its_status() -> None:
     """Its score is that of an earlier step, and cannot be compared with those of the others."""
     for record, label in (

@@ -94,6 +94,30 @@ def test_a_sweep_that_is_no_search_is_drawn_as_before() -> None:
     assert "training FLOPs" in found["svg"]
 
 
+@pytest.mark.parametrize(
+    ("sought", "title", "by_size"),
+    [
+        ([], "Quality against size", True),
+        (["bleu"], "Quality against size", True),
+        (["bleu", "parameters"], "Quality against cost", False),
+    ],
+)
+def test_at_equal_flops_there_is_no_front_of_them(
+    sought: list[str], title: str, by_size: bool
+) -> None:
+    record = of(search(), *sought) | {"budget": "flops"}
+    for one in record["trials"]:
+        one["flops"] = 2e12 + one["bleu"] if one["bleu"] else None
+    rendered = page.render(dataclasses.replace(undrawn(), sweep=record))
+    assert f"<h2>{title}</h2>" in rendered
+    assert ("equal FLOPs, so that none was cheaper." in rendered) is by_size
+    found = sweep_plots.objectives(aggregate(record), objectives(record), equal_flops=True)
+    assert found is not None
+    assert ("stroke-dasharray" in found["svg"]) is not by_size
+    assert "parameters" in texts(found["svg"])
+    assert "training FLOPs" not in texts(found["svg"])
+
+
 def test_only_finished_points_are_on_the_front() -> None:
     trials = points({"a": (1, 1), "cheap and good, but stopped": (1, 9), "b": (2, 2)})
     trials[1] |= {"status": "stopped early"}

@@ -17,7 +17,7 @@ from seq2sweep.report.number_format import MISSING, decoding, fixed, percent, pl
 from seq2sweep.report.paper_tables import table1 as layer_types
 from seq2sweep.report.paper_tables import table2 as architectures
 from seq2sweep.report.paper_tables.table4 import Parser, architecture_name
-from seq2sweep.report.pareto import objectives
+from seq2sweep.report.pareto import equal_flops, objectives
 from seq2sweep.report.positions import length_scores, position_plots
 from seq2sweep.report.table import NONE_YET, tables
 from seq2sweep.report.trees import parsing_scores
@@ -224,7 +224,7 @@ def _sweep(results: Results) -> dict[str, Any] | None:
             f"{statuses.count(status)} {status}" for status in _STATUSES if status in statuses
         ),
         "time": console.duration(sweep["wall_seconds"]),
-        "scatter": sweep_plots.objectives(variants, objectives(sweep)),
+        "scatter": sweep_plots.objectives(variants, objectives(sweep), equal_flops(sweep)),
         "heads": heads_table.section(sweep, variants),
         "effects": sweep_plots.effects(variants),
         "by_length": position_plots.scores_by_length(variants, length_scores.read(sweep)),

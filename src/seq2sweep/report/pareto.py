@@ -85,10 +85,17 @@ def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Vari
     return [variants[place] for place in sorted(kept, key=lambda place: -known[place][order])]
 
 
+def equal_flops(sweep: Mapping[str, Any]) -> bool:
+    """Whether all were trained for as many FLOPs: what differs then is rounding to whole updates,
+    and makes none cheaper."""
+    return bool(sweep.get("budget") == "flops")
+
+
 def cheapest(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[Variant]:
     """The front of score and training FLOPs, whatever was looked for: each has the best score of
-    all that cost no more."""
-    return front(variants, [Objective("flops", False), Objective(Score.of(sweep).name, True)])
+    all that cost no more. Of `equal_flops` the best score alone."""
+    costs = [] if equal_flops(sweep) else [Objective("flops", False)]
+    return front(variants, [*costs, Objective(Score.of(sweep).name, True)])
 
 
 def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -109,7 +116,7 @@ def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
         for variant in scored
     ]
-    heading = f"best {score.label} for its FLOPs"
+    heading = f"best {score.label} {'at equal' if equal_flops(sweep) else 'for its'} FLOPs"
     return ["variant", f"{score.label} (dev)", "training FLOPs", "parameters", heading], found
 
 

@@ -31,13 +31,18 @@ _MOST_NAMES = 60  # of a scatter plot; of more variants only base and the front 
 _MOST_CURVES = 40  # with a name; of more variants only those that end lowest, and base
 
 
-def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict[str, str] | None:
+def objectives(
+    variants: Sequence[Variant], sought: Sequence[Objective], equal_flops: bool = False
+) -> dict[str, str] | None:
     """Heading, drawing and caption of one objective over another, with their Pareto front.
 
-    Of a search for two it is these; else the score over training FLOPs.
+    Of a search for two it is these; else the score over training FLOPs, or where all have equal
+    ones over parameters, and no front.
     """
-    score = variants[0].score.name
-    pair = sought if len(sought) == 2 else [Objective(score, True), Objective("flops", False)]
+    by_size = equal_flops and len(sought) != 2
+    usual = [Objective("parameters" if by_size else "flops", False)]
+    usual.append(Objective(variants[0].score.name, True))
+    pair = sought if len(sought) == 2 else usual
     y, x = sorted(pair, key=lambda objective: objective.is_cost)
     shown = [
         variant
@@ -49,16 +54,21 @@ def objectives(variants: Sequence[Variant], sought: Sequence[Objective]) -> dict
     ]
     if not shown:
         return None
-    best = front(shown, pair)
+    best = front(shown, [y] if by_size else pair)
     named = f" ({', '.join(variant.label for variant in best)})" if sought else ""
-    crowd = f" Of {len(shown):,} variants only base and that front are named."
-    return {
-        "title": "Quality against cost" if x.is_cost else f"{y.name} against {x.name}",
-        "svg": _scatter(shown, best, x, y),
-        "caption": f"{'Up' if y.higher else 'Down'} is better, {'right' if x.higher else 'left'} "
+    caption = (
+        f"{'Up' if y.higher else 'Down'} is better, {'right' if x.higher else 'left'} "
         f"is {'cheaper' if x.is_cost else 'better'}; dashed: the Pareto front, of what nothing "
-        f"beats in both{named}.{crowd if len(shown) > _MOST_NAMES else ''}",
-    }
+        f"beats in both{named}."
+    )
+    title = "Quality against cost" if x.is_cost else f"{y.name} against {x.name}"
+    if by_size:
+        title = "Quality against size"
+        caption = "Up is better; all were trained for equal FLOPs, so that none was cheaper."
+    if len(shown) > _MOST_NAMES:
+        others = "the best" if by_size else "that front"
+        caption += f" Of {len(shown):,} variants only base and {others} are named."
+    return {"title": title, "svg": _scatter(shown, best, x, y), "caption": caption}
 
 
 @matplotlib.rc_context(STYLE)
