@@ -17,7 +17,7 @@ from seq2sweep.report import (
 )
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
-from tests.report.made_up_results import BASE_MODEL, sweep, table3_sweep, trial
+from tests.report.made_up_results import BASE_MODEL, csv_lines, sweep, table3_sweep, trial
 from tests.report.parsing_sweep import of_parsing
 
 
@@ -242,6 +242,27 @@ def test_a_note_says_the_precision() -> None:
     record["trials"][1] |= {"train_precision": "bf16"}
     assert "not all trained in the same precision" in said(record)
     assert "in float32): A-heads-1." in said(record)
+
+
+def test_a_note_says_whose_hours_the_device_hours_are() -> None:
+    """Of the trials that the figures are means of; a mean over two kinds of device says so."""
+    record = table3_sweep(2)
+    assert "Device-hours are of" not in said(record)
+    for one in record["trials"]:
+        one["device"] = "CPU" if one["status"] == "finished" else None
+    assert "Device-hours are of this device: CPU." in said(record)
+    for one in record["trials"]:
+        if one["variant"] == "A-heads-1":
+            one["device"] = "NVIDIA H200"
+    assert "Device-hours are of different devices, and do not compare. CPU: base, " in said(record)
+    assert "; NVIDIA H200: A-heads-1." in said(record)
+    assert "A row of several" not in said(record)
+    record["trials"][1]["device"] = "NVIDIA H200"
+    assert "; NVIDIA H200: base, A-heads-1. A row of several is their mean." in said(record)
+    lines = csv_lines(table_files(record, "x", 1)["table3.csv"])
+    found = {line["variant"]: line["devices"] for line in lines}
+    assert found["base"] == "CPU, NVIDIA H200"
+    assert (found["A-heads-1"], found["A-heads-4"], found["big"]) == ("NVIDIA H200", "CPU", "")
 
 
 # --- parsing -------------------------------------------------------------------------------------

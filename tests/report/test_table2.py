@@ -212,6 +212,17 @@ def test_device_hours_of_a_shared_device_are_marked() -> None:
     assert r"$\dagger$" in table2_files(record, "x")["table2.tex"]
 
 
+def test_device_hours_of_different_devices_are_told_apart() -> None:
+    record = made_up()
+    for one in record["trials"]:
+        one["device"] = "CPU" if one["variant"] == "bytenet" else "NVIDIA H200"
+    files = table2_files(record, "x")
+    note = "do not compare. NVIDIA H200: base, recurrent, convolutional; CPU: bytenet."
+    assert f"Device-hours are of different devices, and {note}" in files["table2.md"]
+    devices = {line["architecture"]: line["devices"] for line in csv_lines(files["table2.csv"])}
+    assert (devices["bytenet"], devices["recurrent"], devices[""]) == ("CPU", "NVIDIA H200", "")
+
+
 def test_it_says_whose_optimizer_each_was_trained_with() -> None:
     found = made_up()
     notes = " ".join(table2.tables(found)[0].notes)

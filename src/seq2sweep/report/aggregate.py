@@ -76,9 +76,9 @@ class Variant:
     refused or not trained; status: that in more words; figures: of its finished trials, else of
     those stopped early, None where nothing is known; curve: (step, validation loss), mean over the
     same trials; shared: whether any of these trials shared its device with others at its time, None
-    where that is not known; scores: of each finished trial by its seed, none where `selected`;
-    failures: what failed, was refused or has no score, and its cause; selected: as `is_selected`
-    says of its trials.
+    where that is not known; devices: what they ran on, as far as that is known; scores: of each
+    finished trial by its seed, none where `selected`; failures: what failed, was refused or has no
+    score, and its cause; selected: as `is_selected` says of its trials.
     """
 
     name: str
@@ -95,6 +95,7 @@ class Variant:
     against: Against | None = None
     number: int | None = None
     shared: bool | None = None
+    devices: Sequence[str] = ()
     scores: Mapping[int, float] = field(default_factory=dict)
     selected: bool = False
 
@@ -253,6 +254,7 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
         curve=_curve(measured),
         failures=_failures(name, trials),
         shared=_shared(measured),
+        devices=list(dict.fromkeys(one["device"] for one in measured if one.get("device"))),
         scores={} if selected else _scores(finished, score.name),
         selected=selected,
     )

@@ -101,10 +101,11 @@ def csv_text(sweep: Mapping[str, Any] | None) -> str:
     """reports/table3.csv: a line a variant; an empty cell for what is not known.
 
     A figure that differs between seeds has four columns: its mean, `_sd` (n - 1), `_margin` (half
-    the 95 % interval) and `_n`. `shared_device`: others trained there at the same time, so that
-    `device_hours` count for each of them. `bleu_difference*`, of parsing `f1_difference*`, are
-    against the base row; `paper_*` are of the paper's row beside it, their `_difference` against
-    the paper's base row. Without a sweep there is the line of headings alone.
+    the 95 % interval) and `_n`. `devices`: that `device_hours` are of; `shared_device`: others
+    trained there at the same time, so that these hours count for each of them.
+    `bleu_difference*`, of parsing `f1_difference*`, are against the base row; `paper_*` are of the
+    paper's row beside it, their `_difference` against the paper's base row. Without
+    a sweep there is the line of headings alone.
     """
     variants = aggregate(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
     lines = [_csv_line(variant, variants[0]) for variant in variants]
@@ -138,6 +139,7 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
             line[f"{figure}_sd"] = known and known.deviation
             line[f"{figure}_margin"] = known and known.margin
             line[f"{figure}_n"] = known.n if known else 0
+    line["devices"] = ", ".join(variant.devices)
     line["shared_device"] = variant.shared
     against, difference = variant.against, f"{variant.score.name}_difference"
     line[difference] = against and against.difference.mean

@@ -170,6 +170,7 @@ def notes(
         "FLOPs are the multiply-adds of the model, times two, over the training done; FLOPs and "
         "device-hours are those of one training.",
         *_precision(sweep),
+        *devices_note(variants),
     ]
     if any(variant.shared for variant in variants):
         result.append(SHARED_NOTE)
@@ -247,6 +248,19 @@ def _precision(sweep: Mapping[str, Any]) -> list[str]:
         f"{PRECISIONS[key]}: {', '.join(dict.fromkeys(names))}" for key, names in rows.items()
     )
     return [f"Rows are not all trained in the same precision. {each}."] if rows else []
+
+
+def devices_note(variants: Sequence[Variant]) -> list[str]:
+    """Of which devices the hours are, as far as it is known."""
+    rows: dict[str, list[str]] = {}
+    for variant in variants:
+        for device in variant.devices:
+            rows.setdefault(device, []).append(variant.label)
+    if len(rows) < 2:
+        return [f"Device-hours are of this device: {device}." for device in rows]
+    each = "; ".join(f"{device}: {', '.join(labels)}" for device, labels in rows.items())
+    both = " A row of several is their mean." * any(len(one.devices) > 1 for one in variants)
+    return [f"Device-hours are of different devices, and do not compare. {each}.{both}"]
 
 
 def _row(variant: Variant, base: Variant, columns: Sequence[str], on_front: bool) -> Row:

@@ -19,7 +19,7 @@ from seq2sweep.report.aggregate import (
 from seq2sweep.report.formats import as_csv, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
-from seq2sweep.report.table import SHARED, SHARED_NOTE, lowercase, seeds_note
+from seq2sweep.report.table import SHARED, SHARED_NOTE, devices_note, lowercase, seeds_note
 
 TITLE = "Table 2, measured"
 PAPER = (
@@ -99,6 +99,7 @@ def _csv(sweep: Mapping[str, Any]) -> str:
             line[figure] = known and known.mean
             line[f"{figure}_margin"] = known and known.margin
             line[f"{figure}_n"] = known and known.n
+        line["devices"] = variant and ", ".join(variant.devices)
         against = variant and variant.against
         line[f"{score.name}_difference"] = against and against.difference.mean
         interval = (against and against.interval) or (None, None)
@@ -231,6 +232,7 @@ def _measured(sweep: Mapping[str, Any]) -> Table:
         f"{_far_from_equal(sweep, variants[0])}.",
         "p: paired bootstrap over sentences against base.",
         *_intervals(variants),
+        *devices_note(variants),
         *[SHARED_NOTE] * any(variant.shared for variant in variants),
     ]
     if edges:
