@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html as html_text
 import itertools
 import re
 import statistics
@@ -12,6 +13,7 @@ import pytest
 
 from seq2sweep.config.scores import BLEU
 from seq2sweep.report import (
+    findings,
     formats,
     page,
     paper,
@@ -27,6 +29,7 @@ from tests.report.made_up_results import (
     failed,
     papers_own_sweep,
     search,
+    seeded_sweep,
     sweep,
     table3_sweep,
     undrawn,
@@ -114,6 +117,30 @@ def test_what_all_rows_get_alike_is_said(budget: str, note: str) -> None:
     found = formats.markdown(tables(table3_sweep() | {"budget": budget}))
     assert note in found
     assert ("as the base row." in found) == bool(note)
+
+
+@pytest.mark.parametrize(
+    ("budget", "what"), [("steps", ""), ("tokens", "tokens"), ("flops", "FLOPs, larger models")]
+)
+def test_verdicts_on_rows_that_were_not_trained_as_the_papers_say_so(
+    budget: str, what: str
+) -> None:
+    record = table3_sweep() | {"budget": budget}
+    note = "The paper's rows have equal steps (big three times as many), those here equal "
+    for name, text in formats.table_files(record, "x", 1).items():
+        # After the findings and after the comparison; LaTeX has the latter alone, CSV no notes.
+        count = {"md": 2, "html": 2, "tex": 1, "csv": 0}[name.partition(".")[2]] if what else 0
+        assert html_text.unescape(text).count(note + what) == count, name
+    rendered = page.render(dataclasses.replace(undrawn(), sweep=record))
+    assert html_text.unescape(rendered).count(note) == 2 * bool(what)
+
+
+def test_verdicts_on_other_sources_stand_without_it() -> None:
+    """Table 2 of the paper, and papers of others, say nothing of equal steps."""
+    scores = {"base": [30, 31], "encoder_mixer=fft": [20, 21], "decoder_mixer=fft": [25, 26]}
+    found = tables(seeded_sweep(scores) | {"budget": "flops"})
+    assert [one.source for one in found.findings] == [findings.DOMHAN]
+    assert "equal steps" not in " ".join(found.finding_notes)
 
 
 def test_every_format_is_there_without_a_sweep() -> None:

@@ -110,6 +110,8 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
     vocabulary_size = sweep.get("vocabulary_size", vocabulary_size)
     lengths = length_scores.read(sweep)
     found = findings.findings(variants, lengths)
+    of_table3 = any(one.source.startswith("Table 3") for one in found)
+    unlike = _unlike_paper(sweep.get("budget"))
     return Tables(
         headings=headings(score, _columns(variants)),
         rows=rows(variants, sweep),
@@ -121,9 +123,9 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
         ],
         comparison_headings=paper.headings(score),
         comparisons=paper.comparisons(variants),
-        comparison_notes=paper.notes(variants, lowercase(sweep)),
+        comparison_notes=[*paper.notes(variants, lowercase(sweep)), *unlike],
         findings=found,
-        finding_notes=findings.notes(found, score),
+        finding_notes=[*findings.notes(found, score), *unlike * of_table3],
         by_length=length_scores.table(variants, lengths),
     )
 
@@ -211,6 +213,17 @@ def notes(
             "is tested."
         )
     return result
+
+
+def _unlike_paper(budget: str | None) -> list[str]:
+    """What a verdict on Table 3 may come of, where rows have another budget than its own."""
+    alike = {"tokens": "tokens", "flops": "FLOPs, larger models fewer steps"}
+    if budget not in alike:
+        return []
+    return [
+        "The paper's rows have equal steps (big three times as many), those here equal "
+        f"{alike[budget]}: a difference that is not as published may come of that."
+    ]
 
 
 def seeds_note(seeds: int) -> str:
