@@ -384,6 +384,34 @@ def test_variants_are_compared_with_the_base_over_all_seeds(
     assert json.loads(json.dumps(found)) == found
 
 
+def test_texts_are_read_a_variant_at_a_time_and_a_bar_tells_how_far(
+    config: Config,
+    results: list[TrialResult],
+    references: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Translations of all variants at once are gigabytes of a large sweep."""
+    events: list[Any] = []
+
+    def read(file: Path) -> list[str]:
+        events.append(next((r.variant.variant for r in results if r.translations == file), ""))
+        return lines(results[0])
+
+    def progress(items: Collection[Any], what: str, unit: str, total: int) -> Collection[Any]:
+        events.append((what, unit, total))
+        return items
+
+    monkeypatch.setattr(sweep_report, "read_lines", read)
+    monkeypatch.setattr(sweep_report, "against_base", lambda *_: events.append("test"))
+    monkeypatch.setattr(sweep_report.console, "progress", progress)
+    sweep_report.significance(config, results, references)
+    assert events == [
+        *("base", "base", "", ("compare with base", "variants", 2)),
+        *("A-heads-1", "A-heads-1", "test"),
+        *("E-learned-positions", "E-learned-positions", "test"),
+    ]
+
+
 def test_only_trials_that_finished_and_were_scored_are_compared(
     config: Config, results: list[TrialResult], references: Path
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep import hardware
+from seq2sweep import console, hardware
 from seq2sweep.config import Config
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data.bitext import Bitext
@@ -303,18 +303,21 @@ def significance(
 
     references: of the validation set.
     """
-    texts: dict[str, list[list[str]]] = {}
+    files: dict[str, list[Path]] = {}
     for result in results:
         if result.status == "finished" and result.scored:
-            lines = list(read_lines(result.translations))
-            texts.setdefault(result.variant.variant, []).append(lines)
+            files.setdefault(result.variant.variant, []).append(result.translations)
     # Of Table 2 the base may be missing, and then the first is another one.
     name = next((one.variant.variant for one in results if not one.variant.changes), "")
-    base = texts.pop(name, None)
-    if base is None:
+    if name not in files:
         return None
-    of = _scorer(config, references)
-    return {name: against_base(base, system, of) for name, system in texts.items()}
+    base, of = _texts(files.pop(name)), _scorer(config, references)
+    variants = console.progress(files.items(), "compare with base", "variants", len(files))
+    return {name: against_base(base, _texts(own), of) for name, own in variants}
+
+
+def _texts(files: Sequence[Path]) -> list[list[str]]:
+    return [list(read_lines(file)) for file in files]
 
 
 def _scorer(config: Config, references: Path) -> Scorer:
@@ -343,7 +346,8 @@ def by_length(
         "signature": of.signature,
         "bins": scores.bins,
         of.name: {
-            one.variant.name: scores.score(list(read_lines(one.translations))) for one in scored
+            one.variant.name: scores.score(list(read_lines(one.translations)))
+            for one in console.progress(scored, "score by length", "trials")
         },
     }
 
