@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
-from seq2sweep import presets
+from seq2sweep import console, presets
 from seq2sweep.cli import main
+from seq2sweep.compare import runs
 from seq2sweep.data.files import write_lines
 from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.evaluate import bleu
@@ -175,6 +176,24 @@ def test_variants_are_pooled_over_their_seeds_as_in_the_report(
     assert found["code"] == found["data"] == {}
     assert found["conclusion"].startswith("A (base) is better by ")
     assert f"p {expected['p']:.3f}".replace("p ", "p = ") in found["conclusion"]
+
+
+def test_no_more_is_drawn_than_of_text_files_and_it_is_said_what_takes_so_long(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, test = [], runs.against_base
+
+    def against(*texts: Any, samples: int) -> dict[str, Any]:
+        found.append((samples, console.doing_now()))
+        return test(*texts, samples=samples)
+
+    monkeypatch.setattr(runs, "against_base", against)
+    monkeypatch.setattr(runs, "DRAWN_SENTENCES", 40 * 20)
+    compared(capsys, "base", "A-heads-1", "--samples", "20")
+    assert found == [(20, "compare")]
+    error = refusal(capsys, "base", "A-heads-1", "--samples", "21")
+    assert "--samples 21 of 40 sentences are too many: at most 800 sentences" in error
+    assert len(found) == 1
 
 
 def test_the_other_way_round_only_the_sign_changes(

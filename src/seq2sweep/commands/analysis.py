@@ -155,7 +155,8 @@ def _compare(options: argparse.Namespace) -> None:
     from seq2sweep.compare.scored_run import find
     from seq2sweep.compare.text import text
 
-    result = compare(find(options.first), find(options.second), samples=options.samples)
+    with console.never_silent("compare", sys.stderr):
+        result = compare(find(options.first), find(options.second), samples=options.samples)
     print_json(result) if options.json else print(text(result))
 
 

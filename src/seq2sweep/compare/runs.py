@@ -10,6 +10,7 @@ from seq2sweep import config as configuration
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
+from seq2sweep.evaluate.compare import DRAWN_SENTENCES
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import Against, against, estimate
@@ -30,7 +31,8 @@ def compare(
     cannot be compared; `not_tested`: why there is no p; `conclusion`, a sentence. Of parsing there
     is `score` as well.
 
-    Raises UserError when `samples` is below one, or one run is of translation and one of parsing.
+    Raises UserError when `samples` is below one or more than `compare` of text files may draw, or
+    one run is of translation and one of parsing.
     """
     if samples < 1:
         raise UserError(f"--samples must be a whole number from 1, not {samples}")
@@ -122,6 +124,11 @@ def _difference(
         (base, references), (system, _) = one.texts(), other.texts()
     except NotComparableError as why:
         return dataclasses.replace(against(ours, theirs, None), seen=None), str(why)
+    if samples * len(references) > DRAWN_SENTENCES:
+        raise UserError(
+            f"--samples {samples} of {len(references)} sentences are too many: at most "
+            f"{DRAWN_SENTENCES:,} sentences can be drawn in all"
+        )
     of = scorer(references, test_set["to"], lowercase=test_set["lowercase"])
     return against(ours, theirs, against_base(base, system, of, samples=samples)), None
 
