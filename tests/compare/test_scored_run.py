@@ -110,6 +110,23 @@ def test_a_commit_that_is_not_all_of_the_code_is_said_so(folders: Path, dirty: s
     assert of_folders()["code"] == {"git.dirty": [dirty, dirty]}
 
 
+def test_a_key_that_a_model_does_not_have_is_null(folders: Path) -> None:
+    """Not the default that a model of another architecture has for it; what one had before there
+    was the key is that default."""
+    base, other = presets.load("phrasebook").config, copy.deepcopy(RECEIPT)
+    recurrent = configuration.with_changes(base, {"model.architecture": "recurrent"})
+    model = configuration.to_dict(recurrent)["model"]
+    del model["context"]
+    other["config"]["model"] = model  # type: ignore[index]
+    write("second", other)
+    found = of_folders()["parameters"]
+    assert found.pop("model.architecture") == ["transformer", "recurrent"]
+    assert found.pop("model.context") == [None, "current"]
+    assert found["model.feed_forward"] == ["relu", None]
+    assert found.keys() == {f"model.{key}" for key in CONFIG["model"].keys() - model}
+    assert all(theirs is None for _, theirs in found.values())
+
+
 def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
     other = copy.deepcopy(RECEIPT)
     del other["config"]["train"]["keep_best"]  # type: ignore[index]

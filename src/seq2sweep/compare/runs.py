@@ -13,8 +13,9 @@ from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
 from seq2sweep.evaluate.compare import DRAWN_SENTENCES
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.significance import against_base
-from seq2sweep.report.aggregate import Against, against, estimate
+from seq2sweep.report.aggregate import PAPERS_OWN, Against, against, estimate
 from seq2sweep.report.number_format import p_value
+from seq2sweep.report.table import OF_MODEL
 from seq2sweep.tracking.lineage import UNKNOWN
 
 
@@ -68,17 +69,25 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
     if dirty != ["false", "false"]:
         code["git.dirty"] = dirty
     sections = [key for key in first.config if key in second.config]
-    # Of before there was a key with a default.
-    left_out = {k: v for k, v in configuration.DEFAULTS.items() if k.split(".")[0] in sections}
-    configs = [
-        left_out | dict(_leaves({key: run.config[key] for key in sections}))
-        for run in (first, second)
-    ]
     return {
-        "parameters": _unequal(*configs),
+        "parameters": _unequal(*(_settings(run, sections) for run in (first, second))),
         "code": code,
         "data": _tags(lineages, "data.dataset", "data.vocabulary"),
     }
+
+
+def _settings(run: ScoredRun, sections: Sequence[str]) -> dict[str, Any]:
+    """By dotted key, with the default of one that there was not yet; not of a key of `model` that
+    models of this architecture do not have."""
+    found = dict(_leaves({key: run.config[key] for key in sections}))
+    own = OF_MODEL.get(str(found.get("model.architecture", PAPERS_OWN)), ())
+    defaults = {
+        key: value
+        for key, value in configuration.DEFAULTS.items()
+        for section, _, name in [key.partition(".")]
+        if section in sections and (section != "model" or name in own)
+    }
+    return defaults | found
 
 
 def _tags(lineages: Sequence[Mapping[str, Any]], *names: str) -> dict[str, list[Any]]:
