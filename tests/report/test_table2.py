@@ -12,6 +12,7 @@ from seq2sweep import hardware
 from seq2sweep.presets import rivals as paper
 from seq2sweep.report import findings, page
 from seq2sweep.report.aggregate import aggregate
+from seq2sweep.report.formats import csv_text
 from seq2sweep.report.paper_tables import table2
 from seq2sweep.report.paper_tables.table2 import table2_files
 from seq2sweep.report.table import SHARED, SHARED_NOTE
@@ -254,7 +255,7 @@ def test_files_have_the_figures_unrounded() -> None:
     gnmt = rows["GNMT + RL"]
     assert float(gnmt["bleu"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3)
     assert float(gnmt["bleu_difference"]) == pytest.approx((25.0 + 26.0 + 27.5) / 3 - 31)
-    assert (gnmt["bleu_n"], gnmt["learning_rate_multiple"], gnmt["p"]) == ("3", "2.0", "0.002")
+    assert (gnmt["bleu_n"], gnmt["learning_rate_multiple"]) == ("3", "2.0")
     assert float(gnmt["flops_of_tries"]) == pytest.approx(6e11)
     assert float(gnmt["computed_flops_en-de"]) == pytest.approx(86400 * 96 * 2.8e12)
     assert rows["MoE"]["bleu"] == ""
@@ -262,6 +263,21 @@ def test_files_have_the_figures_unrounded() -> None:
     assert files["table2.tex"].count(r"\begin{tabular}") == 2
     assert re.search(r"<td[^>]*>GNMT \+ RL</td>", files["table2.html"])
     assert "the phrasebook." in files["table2.html"]
+
+
+def test_differences_have_the_columns_and_figures_of_table_3() -> None:
+    """The bootstrap's ends beside its p: the seeds' margin is a column of its own."""
+    record = made_up()
+    rows = {row["architecture"]: row for row in csv_lines(table2_files(record, "x")["table2.csv"])}
+    of_table3 = {row["variant"]: row for row in csv_lines(csv_text(record))}
+    columns = [key for key in of_table3["base"] if key.startswith("bleu_difference")]
+    assert len(columns) == 6
+    for name in ("recurrent", "convolutional", "bytenet"):
+        own = {key: value for key, value in rows[name].items() if "difference" in key}
+        assert own == {key: of_table3[name][key] for key in columns}
+    found = [rows["recurrent"][f"bleu_difference_{end}"] for end in ("low", "high", "p", "seen")]
+    assert found == ["-6.0", "-3.5", "0.002", "True"]
+    assert rows["recurrent"].keys().isdisjoint({"low", "high", "p"})
 
 
 def test_the_papers_order_is_judged_by_differences_that_are_seen() -> None:

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seq2sweep.config.scores import BLEU
+from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import table3
 from seq2sweep.report import templates
-from seq2sweep.report.aggregate import Variant, aggregate, figures
+from seq2sweep.report.aggregate import Against, Variant, aggregate, figures
 from seq2sweep.report.markdown import Table, escape, markdown_table, sections
 from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.paper import SETTINGS, counterpart
@@ -103,9 +103,9 @@ def csv_text(sweep: Mapping[str, Any] | None) -> str:
     A figure that differs between seeds has four columns: its mean, `_sd` (n - 1), `_margin` (half
     the 95 % interval) and `_n`. `devices`: that `device_hours` are of; `shared_device`: others
     trained there at the same time, so that these hours count for each of them.
-    `bleu_difference*`, of parsing `f1_difference*`, are against the base row; `paper_*` are of the
-    paper's row beside it, their `_difference` against the paper's base row. Without
-    a sweep there is the line of headings alone.
+    `bleu_difference*`, of parsing `f1_difference*`, are as `difference_columns` says; `paper_*` are
+    of the paper's row beside it, their `_difference` against the paper's base row. Without a sweep
+    there is the line of headings alone.
     """
     variants = aggregate(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
     lines = [_csv_line(variant, variants[0]) for variant in variants]
@@ -141,11 +141,7 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
             line[f"{figure}_n"] = known.n if known else 0
     line["devices"] = ", ".join(variant.devices)
     line["shared_device"] = variant.shared
-    against, difference = variant.against, f"{variant.score.name}_difference"
-    line[difference] = against and against.difference.mean
-    line[f"{difference}_margin"] = against and against.difference.margin
-    for part in ("p", "low", "high", "seen"):
-        line[f"{difference}_{part}"] = against and getattr(against, part)
+    line |= difference_columns(variant.score, variant.against)
     printed = table3.read().rows[0]
     row = counterpart(variant, base)
     line["paper_row"] = row and row.name
@@ -155,6 +151,16 @@ def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:
         change = None if value is None else round(value - getattr(printed, name), 2)
         line |= {f"paper_{name}": value, f"paper_{name}_difference": change}
     return line
+
+
+def difference_columns(score: Score, against: Against | None) -> dict[str, Any]:
+    """Of a score less the base row's: `_margin` is of the seeds (Welch's), `_p`, `_low` and `_high`
+    of the bootstrap over sentences, `_seen` of both."""
+    name = f"{score.name}_difference"
+    columns: dict[str, Any] = {name: against and against.difference.mean}
+    columns[f"{name}_margin"] = against and against.difference.margin
+    parts = ("p", "low", "high", "seen")
+    return columns | {f"{name}_{part}": against and getattr(against, part) for part in parts}
 
 
 # --- LaTeX ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from seq2sweep.report.aggregate import (
     seeds_untested,
     with_margin,
 )
-from seq2sweep.report.formats import as_csv, paper_files
+from seq2sweep.report.formats import as_csv, difference_columns, paper_files
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
 from seq2sweep.report.table import SHARED, SHARED_NOTE, devices_note, lowercase, seeds_note
@@ -100,10 +100,7 @@ def _csv(sweep: Mapping[str, Any]) -> str:
             line[f"{figure}_margin"] = known and known.margin
             line[f"{figure}_n"] = known and known.n
         line["devices"] = variant and ", ".join(variant.devices)
-        against = variant and variant.against
-        line[f"{score.name}_difference"] = against and against.difference.mean
-        interval = (against and against.interval) or (None, None)
-        line |= {"low": interval[0], "high": interval[1], "p": against and against.p}
+        line |= difference_columns(score, variant.against if variant else None)
         own = tried.get(variant.name, {}) if variant else {}
         # Of the base's train.learning_rate_scale.
         line["learning_rate_multiple"] = own.get("best")
