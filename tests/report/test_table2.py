@@ -150,6 +150,16 @@ def test_the_projects_own_training_stands_beside_the_papers_figures() -> None:
     assert page.trained_here(parsing_results()) is None
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"), [([], "one"), ([9], "one"), ([8, 9], "2 averaged")], ids=["none", "1", "2"]
+)
+def test_a_checkpoint_alone_is_no_average(steps: list[int], said: str) -> None:
+    given = results()
+    evaluate = {**given.evaluate, "averaged_checkpoints": steps}
+    own = table2.trained_here(given.dataset, "Transformer", given.train, evaluate)
+    assert f": {said} checkpoint{'s' * (len(steps) > 1)} on the test set." in own.notes[0]
+
+
 def test_the_measured_table_says_what_each_model_did() -> None:
     measured, printed = table2.tables(made_up())
     assert (measured.title, printed.title) == ("Measured", "As printed")

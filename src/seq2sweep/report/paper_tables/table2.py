@@ -135,7 +135,7 @@ def trained_here(
     """
     paper, flops = evaluate["bleu"]["paper"], train["flops"]
     averaged = len(evaluate["averaged_checkpoints"])
-    checkpoints = f"{averaged} averaged checkpoints" if averaged else "one checkpoint"
+    checkpoints = f"{averaged} averaged checkpoints" if averaged > 1 else "one checkpoint"
     row = [
         architecture,
         millions(train["parameters"]),
