@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -41,19 +42,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
-TOGETHER = (
-    "tests/cluster/test_local_cluster.py",
-    "tests/cluster/test_two_nodes.py",
-    "tests/jobs/test_jobs.py",
-    "tests/paper/test_update.py",
-    "tests/pipeline/test_data_stages.py",
-    "tests/pipeline/test_repro.py",
-    "tests/test_phrasebook.py",
-    "tests/test_phrasebook_trees.py",
-    "tests/tracking/test_store_reader.py",
-    "tests/train/test_interruption.py",
-)
-"""Each in one process, as its tests share what is slow to make."""
 ON_ONE_RAY = (
     "tests/cluster/test_bucket_sweep.py",
     "tests/cluster/test_bucket_training.py",
@@ -82,7 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Share tests out one by one, but keep those in one process that share what is slow.
+    """Share tests out one by one, but keep those in one process that share what is slow to make:
+    those of a file with fixtures of its own, and all on one Ray.
 
     The mark xdist_group of pytest-xdist 3.8 has no effect with pytest 9.2.
     """
@@ -92,7 +81,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             file = nodeid.split("::")[0]
             if file in ON_ONE_RAY:
                 return "on one Ray"
-            return file if file in TOGETHER else nodeid
+            return file if shares(file) else nodeid
+
+    @functools.cache
+    def shares(file: str) -> bool:
+        return 'scope="module"' in (config.rootpath / file).read_text(encoding="utf-8")
 
     return Scheduling(config, log)
 
