@@ -22,10 +22,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from seq2sweep.tracking import outbox
+from seq2sweep.tracking.addressee import Addressee
 from seq2sweep.tracking.delivery import ATTEMPTS, UnavailableError, new_points
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment
-from seq2sweep.tracking.outbox import Addressee, Cursor, Outbox, outboxes
+from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import CURVES, Recorder, attach
 from seq2sweep.tracking.relay import Relay
 from tests.artifacts import artifact_text
@@ -415,10 +416,93 @@ def test_projects_that_share_a_storage_deliver_to_their_own_stores(
     before = relay.records_left()
     assert relay.deliver()
     assert (before > 0) is delivered
-    assert len(outboxes(root)) == (0 if delivered else 2)
+    # What others have asked for too waits for them.
+    assert [box.name for box in outboxes(root)][:1] == ["a-run"]
+    assert len(outboxes(root)) == (1 if delivered else 2)
     theirs = Relay(root, uri, name, tmp_path / "artifacts")
     theirs.to = to
     assert theirs.records_left() == (0 if delivered else 6)
+
+
+def of_two_projects(new: Callable[..., Relay], name: str) -> tuple[Relay, Relay]:
+    """The relays of two projects that share a storage, but no experiment."""
+    relays = new(), new(name)
+    for relay in relays:
+        relay.to = dataclasses.replace(relay.to, project=f"/home/{relay.experiment}")
+    return relays
+
+
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_a_finished_training_that_another_project_asks_for_goes_to_its_store(
+    tmp_path: Path, new: Callable[..., Relay], earlier_version: bool
+) -> None:
+    name = f"train-asked-{earlier_version}"
+    first, second = of_two_projects(new, name)
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
+    with scenario.start(tmp_path, name, to=first.to) as run:
+        scenario.end(tmp_path, run)
+    assert first.deliver()
+    delivered, applied = run.folder / "delivered.json", first.applied
+    if earlier_version:  # it noted one store
+        noted = json.loads(delivered.read_text())
+        del noted["others"]
+        delivered.write_text(json.dumps(noted))
+    with scenario.start(tmp_path, name, to=second.to) as again:
+        scenario.end(tmp_path, again)
+    assert first.deliver()
+    assert first.applied == applied
+    # The newest run of that name is not always that of who evaluates.
+    (tmp_path / name / "journal.jsonl").rename(tmp_path / "journal.jsonl")
+    with scenario.start(tmp_path, name, to=first.to):
+        pass
+    with Recorder(tmp_path / "tracking", "e", kind="t", parent=name, to=second.to) as evaluation:
+        pass
+    (tmp_path / "journal.jsonl").rename(tmp_path / name / "journal.jsonl")
+    assert second.deliver()
+    experiment = second.open()
+    (found,) = experiment.find(again.key)
+    assert found.info.status == "FINISHED"
+    assert steps(experiment, found) == list(range(1, STEPS + 1))
+    (below,) = experiment.find(evaluation.key)
+    assert below.data.tags[PARENT] == found.info.run_id
+    assert (run.folder / "files").exists()  # of what the first has not delivered
+    assert first.deliver()
+    assert not (run.folder / "files").exists()
+    assert [relay.records_left() for relay in (first, second)] == [0, 0]
+    assert (first.refused, second.refused) == ({}, {})
+
+
+def test_a_training_that_another_project_finishes_ends_in_the_stores_of_both(
+    tmp_path: Path, new: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "train-of-both"
+    first, second = of_two_projects(new, name)
+    sent, real = list[int](), Run.points
+
+    def points(run: Run, some: Any) -> None:
+        sent.append(len(some))
+        real(run, some)
+
+    monkeypatch.setattr(Run, "points", points)
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, 13)
+    died = scenario.start(tmp_path, name, to=second.to)
+    assert second.deliver()
+    died.close()  # as a process that is killed
+    with scenario.start(tmp_path, name, to=first.to) as run:
+        for _ in range(2):  # no curve goes to a store again while both are delivered
+            assert first.deliver()
+            assert second.deliver()
+        assert sum(sent) == 2 * 15
+        scenario.write_journal(tmp_path / name / "journal.jsonl", 14, STEPS)
+        scenario.end(tmp_path, run)
+    for relay, kept in ((first, True), (second, False)):
+        assert relay.deliver()
+        assert (run.folder / "files").exists() is kept
+        (found,) = relay.open().find(run.key)
+        assert found.info.status == "FINISHED"
+        assert steps(relay.open(), found) == list(range(1, STEPS + 1))
+        assert relay.refused == {}
+    assert sum(sent) > 2 * 15
 
 
 def test_a_parent_that_goes_to_another_store_is_not_waited_for(

@@ -12,8 +12,9 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
+from seq2sweep.tracking.addressee import Addressee
 from seq2sweep.tracking.mlflow_store import Experiment
-from seq2sweep.tracking.outbox import Addressee, Cursor, Outbox, outboxes
+from seq2sweep.tracking.outbox import Cursor, Outbox, outboxes
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import sync
 from tests.tracking import scenario

@@ -29,13 +29,16 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import naming, write_whole
 from seq2sweep.storage.locks import leads_to, try_lock
+
+if TYPE_CHECKING:
+    from seq2sweep.tracking.addressee import Addressee
 
 RECORDS = "records.jsonl"
 FILES = "files"
@@ -228,13 +231,13 @@ class Outbox:
 
 @dataclass
 class Cursor:
-    """How far MLflow has an outbox (delivered.json). Addresses are without passwords.
+    """How far one store has an outbox (delivered.json). Addresses are without passwords.
 
-    position: byte of records.jsonl up to which all was delivered. whole: up to which the store
-    holds complete runs, which stay there when another store is chosen. refused: why the store did
-    not take a record, by the byte where it begins. journal: of the training whose curves are
-    followed, up to byte `journal_offset` and to the last step of each kind of entry. asked_again:
-    byte of the first start that found the run FINISHED.
+    position: byte of records.jsonl up to which all was delivered. whole: up to which each store
+    that it is for has complete runs: their files are gone. refused: why the store did not take a
+    record, by the byte where it begins. journal: of the training whose curves are followed, up to
+    byte `journal_offset` and to the last step of each kind of entry. asked_again: byte of the first
+    start that found the run FINISHED. others: the cursors of other stores, as they are written.
     """
 
     store: str
@@ -248,6 +251,7 @@ class Cursor:
     journal_offset: int = 0
     last_steps: dict[str, int] = field(default_factory=dict)
     asked_again: int | None = None
+    others: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def load(cls, outbox: Outbox, store: str, experiment: str) -> Cursor:
@@ -256,20 +260,30 @@ class Cursor:
         anew = cls(store, experiment)  # delivering all again changes nothing
         try:
             noted = json.loads((outbox.folder / DELIVERED).read_text(encoding="utf-8"))
+            whole, every = noted.get("whole", 0), [*noted.pop("others", []), noted]
+            places = {(one["store"], one["experiment"]): one for one in every}
+            own = places.pop((store, experiment), {})
+            if own.get("position", 0) < whole:  # what it lacks was for other stores alone
+                own = {"position": whole}
             # What an earlier version noted lacks the newer fields.
-            found = cls(**{f.name: noted[f.name] for f in fields(cls) if f.name in noted})
+            known = {f.name: own[f.name] for f in fields(cls) if f.name in own}
+            known |= {"store": store, "experiment": experiment, "whole": whole}
+            found = cls(**known | {"others": [*places.values()]})
             # Power that failed may have taken records that MLflow has.
-            if not begins_a_line(outbox.path, found.position):
-                return anew
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return found if begins_a_line(outbox.path, found.position) else anew
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
             return anew
-        if (found.store, found.experiment) == (store, experiment):
-            return found
-        return found.elsewhere(store, experiment)
 
-    def elsewhere(self, store: str, experiment: str) -> Cursor:
-        """That of another store, which gets what this one does not hold whole."""
-        return Cursor(store, experiment, position=self.whole, whole=self.whole)
+    def anew(self) -> Cursor:
+        """That of a store which has nothing of the runs that are not complete."""
+        whole, others = self.whole, self.others
+        return Cursor(self.store, self.experiment, position=whole, whole=whole, others=others)
+
+    def holders(self, end: int) -> set[tuple[str, str]]:
+        """The stores and experiments that have all of an outbox of `end` bytes."""
+        every = [asdict(self), *self.others]
+        whole = [one for one in every if one.get("position") == end and not one.get("refused")]
+        return {(one["store"].rstrip("/"), one["experiment"]) for one in whole}
 
     def save(self, outbox: Outbox) -> None:
         """Write it, whole or not at all; FileNotFoundError where the outbox was removed."""
@@ -282,51 +296,6 @@ class Cursor:
 def outboxes_folder(config: ClusterConfig, project: Path) -> Path:
     """The folder of all outboxes, absolute; on this machine, wherever the runs are."""
     return (project / config.folder / "tracking").resolve()
-
-
-@dataclass(frozen=True)
-class Addressee:
-    """Who a record is for: an experiment of a store, and the folder of the project that records.
-
-    store: its address. Projects may share `cluster.storage`, and so the folder of all outboxes, but
-    not MLflow.
-    """
-
-    store: str
-    experiment: str
-    project: str
-
-    @classmethod
-    def of(cls, uri: str, experiment: str, project: Path) -> Addressee:
-        """Of records that go to this address, whose password stays out."""
-        return cls(redact(uri).rstrip("/"), experiment, str(project.resolve()))
-
-    def delivers(self, box: Outbox) -> bool:
-        """Whether an outbox is for this store, or of this project, which may have another by now;
-        so is one that says nothing of that, as of an earlier version. In the folder of the
-        project, which may have been moved, all are its own."""
-        if box.folder.is_relative_to(self.project):
-            return True
-        try:
-            records = [record.content for record in box.records()]
-        except (OSError, DamagedRecordError):
-            return True  # who delivers it says what is wrong
-        # Of a training that several projects asked for there are several starts.
-        starts = [content for content in records if content["do"] in ("start", "attach")]
-        return not starts or any(self._is_told(content.get("tags")) for content in starts)
-
-    def _is_told(self, tags: Any) -> bool:
-        if not isinstance(tags, Mapping):
-            return True
-        store, experiment, project = (
-            tags.get(f"process.{key}", own) for key, own in asdict(self).items()
-        )
-        return (store, experiment) == (self.store, self.experiment) or project == self.project
-
-
-def of_addressee(to: Addressee | None) -> dict[str, str]:
-    """Tags of the start of a run by which `delivers` knows it again; they stay in the outbox."""
-    return {f"process.{key}": value for key, value in asdict(to).items()} if to else {}
 
 
 def outboxes(root: Path, to: Addressee | None = None) -> list[Outbox]:

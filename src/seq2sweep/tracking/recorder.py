@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.outbox import Addressee, DamagedRecordError, Outbox, of_addressee
+from seq2sweep.tracking.addressee import Addressee, of_addressee
+from seq2sweep.tracking.outbox import DamagedRecordError, Outbox
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.runs.run_store import Status
@@ -112,7 +113,7 @@ class Recorder:
                 self._append(**self._outbox.interrupted(running))
             fresh = f"{self.name}.{uuid.uuid4().hex[:8]}"
             self.key = str(earlier["key"]) if earlier and resumes else fresh
-            above = parent and _newest_key(root / parent)
+            above = parent and _newest_key(root / parent, to)
             process = {"process.host": socket.gethostname(), "process.id": str(os.getpid())}
             self._append(
                 "start",
@@ -302,7 +303,7 @@ def attach(
     box = Outbox(root / f"attached-{uuid.uuid4().hex[:12]}")
     descriptor = box.open()
     try:
-        key = _newest_key(root / name)
+        key = _newest_key(root / name, to)
         which = {"key": key or f"{name}.", "run_id": None if key else run_id}
         tags = of_addressee(to)
         now = time.time()
@@ -317,12 +318,13 @@ def attach(
         os.close(descriptor)
 
 
-def _newest_key(folder: Path) -> str | None:
-    """Of the run that was begun last in an outbox; None where it cannot be told."""
+def _newest_key(folder: Path, to: Addressee | None) -> str | None:
+    """Of the run that was begun last in an outbox for this addressee; None where none is known."""
+    keys = []
     with contextlib.suppress(FileNotFoundError, DamagedRecordError):
-        start = Outbox(folder).last("start")
-        return str(start["key"]) if start else None
-    return None
+        starts = [one.content for one in Outbox(folder).records() if one.content["do"] == "start"]
+        keys = [one["key"] for one in starts if to is None or to.place_of(one) == to.place]
+    return str(keys[-1]) if keys else None
 
 
 # --- values as MLflow takes them -----------------------------------------------------------------

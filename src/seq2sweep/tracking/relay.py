@@ -16,12 +16,12 @@ from pathlib import Path
 from shutil import rmtree
 
 from seq2sweep.errors import NO_ROOM, UserError
+from seq2sweep.tracking.addressee import Addressee
 from seq2sweep.tracking.delivery import Delivery, ParentMissingError, UnavailableError
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
 from seq2sweep.tracking.outbox import (
     FILES,
     GONE,
-    Addressee,
     Cursor,
     DamagedRecordError,
     Outbox,
@@ -136,7 +136,7 @@ class Relay:
         box.end_if_dead()
         cursor = self.cursor(box)
         if self._was_replaced(box, cursor):
-            cursor = cursor.elsewhere(cursor.store, cursor.experiment)
+            cursor = cursor.anew()
         # Once a process, as what was refused may be mended.
         retry = bool(cursor.refused) and box.name not in self._retried
         records = [
@@ -150,7 +150,8 @@ class Relay:
         if cursor.refused:
             raise RefusedError(next(iter(cursor.refused.values())))
         with box.without_recorder() as descriptor:
-            if descriptor is not None and cursor.position == box.path.stat().st_size:
+            holders = cursor.holders(box.path.stat().st_size)
+            if descriptor is not None and self.to.awaiting(box) <= holders:
                 _prune(box, cursor)
 
     def _has_all(self, box: Outbox) -> bool:
