@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.stages import stage
 from seq2sweep.stages import training as train_stage
+from seq2sweep.tracking import lineage as lineage_of
 from seq2sweep.train import checkpointing
 from seq2sweep.train.metrics import Progress
 from tests.conftest import Corpus, write_encoded
@@ -30,6 +31,7 @@ SIZED = {"kind": "sized", "step": 0, "tokens_per_pass": 150, "fitting_tokens": 1
 def test_tokens_a_pass_are_told_and_recorded_as_a_number(
     said: bool,
     tiny_config: Config,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -47,14 +49,14 @@ def test_tokens_a_pass_are_told_and_recorded_as_a_number(
     monkeypatch.setattr(stage, "for_workers", lambda config, encoded, data: encoded)
     monkeypatch.setattr(train_stage, "run_training", training)
     run: Any = SimpleNamespace(params=recorded.append)
-    store: Any = None
-    train_stage.train(auto, store, Path("encoded"), "data", run)
+    store = RunStore(tmp_path)
+    train_stage.train(auto, store, Path("encoded"), "data", run, {})
     assert recorded == [{"train.tokens_per_pass": 150}] * (1 + said)
     line = "train.tokens_per_pass auto: 150 tokens, with 2.0 GB free for a worker\n"
     assert capsys.readouterr().out == line * said
     if not said:
         recorded.clear()
-        train_stage.train(tiny_config, store, Path("encoded"), "data", run)
+        train_stage.train(tiny_config, store, Path("encoded"), "data", run, {})
         assert recorded == []
 
 
@@ -80,17 +82,36 @@ def test_the_last_losses_are_those_of_the_weights_that_are_exported(tmp_path: Pa
     assert found == {"loss": 2.5, "valid_loss": 1.5, "valid_perplexity": None}
 
 
-def test_the_lineage_of_a_finished_training_is_that_of_its_end(tmp_path: Path) -> None:
-    """Whatever has run the stage since, which trained nothing."""
-    store = RunStore(tmp_path)
+def test_the_lineage_of_a_finished_training_is_that_of_its_end(
+    tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever has run the stage since, which trained nothing; also if the training finished, and
+    the process died before it said so."""
+    store, run = RunStore(tmp_path), SimpleNamespace(params=lambda values: None)
     then = {"git.commit": "a", "version.torch": "2.0", "host": "one", "data.sum": "1"}
     now = {"git.commit": "b", "version.torch": "2.0", "host": "two", "data.sum": "1"}
-    assert train_stage.of_training(store, then, False) == (then, True), "of an earlier version"
+    unknown = dict.fromkeys(("git.commit", "version.torch", "host"), "unknown") | {"data.sum": "1"}
+    assert train_stage.of_training(store, then, False) == (unknown, False), "of an earlier version"
+
+    def train(lineage: dict[str, str], *told: dict[str, Any]) -> None:
+        def training(*args: Any, on_event: Callable[[dict[str, Any]], None], **how: Any) -> Any:
+            for entry in told:
+                on_event(entry)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(stage, "for_workers", lambda config, encoded, data: encoded)
+        monkeypatch.setattr(train_stage, "run_training", training)
+        makes = lineage_of.made_by(lineage)
+        with pytest.raises(KeyboardInterrupt):
+            train_stage.train(tiny_config, store, tmp_path, "data", cast(Any, run), makes)
+
     assert train_stage.of_training(store, then, True) == (then, True)
+    train(then, {"kind": "checkpointed"}, {"kind": "finished"})
     assert train_stage.of_training(store, now, False) == (then, True)
     newer = now | {"version.torch": "3.0"}
+    train(newer)  # it died before a worker had said anything
     assert train_stage.of_training(store, newer, False) == (then, False)
-    assert train_stage.of_training(store, newer, True) == (newer, True)
+    train(newer, {"kind": "finished"})
     assert train_stage.of_training(store, now, False) == (newer, False)
     for damaged in ("{", "[]"):
         (tmp_path / train_stage.MADE_BY).write_text(damaged)

@@ -40,6 +40,7 @@ from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.tracking.lineage import (
     LINEAGE,
     TOKENS_PER_PASS,
+    UNKNOWN,
     dataset_name,
     document,
     environment,
@@ -54,7 +55,7 @@ from seq2sweep.train import checkpointing
 from seq2sweep.train.footprint import longest
 
 MADE_BY = "made_by.json"
-"""In the folder of a finished training."""
+"""In the folder of a training: what `lineage.made_by` says of the last process that trained."""
 SECTIONS = ("data", "prepare", "vocabulary", "model", "train")
 """Of params.yaml, what MLflow shows of a training; the rest is in its lineage.json."""
 FIGURES = (
@@ -100,7 +101,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     ) as (relay, run):
         run.dataset(dataset_name(config.data, "train"), header["fingerprint"], "train")
         with ray_session(config.cluster):
-            status, trained_here = train(config, store, encoded, header["fingerprint"], run)
+            data = header["fingerprint"]
+            status, trained_here = train(config, store, encoded, data, run, made_by(lineage))
             lineage, same = of_training(store, lineage, trained_here)
         kept = export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
@@ -161,14 +163,13 @@ def of_training(
 ) -> tuple[dict[str, str], bool]:
     """The lineage with the code, libraries and machine by which a finished training ended, which
     are kept with it; and whether libraries and machine are those of now. An earlier version kept
-    none."""
+    none: then they are not known."""
     now = made_by(lineage)
     if trained_here:
-        store.retried(lambda: store.write(MADE_BY, json.dumps(now, indent=2) + "\n"))
         return lineage, True
     kept = store.retried(lambda: store.read(MADE_BY))
     if kept is None:
-        return lineage, True
+        return lineage | dict.fromkeys(now, UNKNOWN), False
     try:
         then = {str(key): str(value) for key, value in json.loads(kept).items()}
     except (ValueError, AttributeError) as error:
@@ -179,17 +180,26 @@ def of_training(
 
 
 def train(
-    config: Config, store: RunStore, encoded: Path, data: str, run: Recorder
+    config: Config,
+    store: RunStore,
+    encoded: Path,
+    data: str,
+    run: Recorder,
+    makes: dict[str, str],
 ) -> tuple[RunStatus, bool]:
     """Run the training; an interruption says from where it will resume.
 
     data: the fingerprint of the encoded data. run: learns how many tokens a pass has, where that is
-    decided where it runs. Gives its status, and whether it was not finished before.
+    decided where it runs. makes: `lineage.made_by`, kept as soon as it trains: who exports the
+    weights, after an interruption, may be another. Gives its status, and whether it was not
+    finished before.
     """
     heard = False
 
     def hear(entry: dict[str, Any]) -> None:
         nonlocal heard
+        if not heard:
+            store.retried(lambda: store.write(MADE_BY, json.dumps(makes, indent=2) + "\n"))
         heard = True
         if entry["kind"] == "sized":
             run.params({TOKENS_PER_PASS: entry["tokens_per_pass"]})
