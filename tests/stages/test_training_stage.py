@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 import torch
 
 from seq2sweep import config as configuration
-from seq2sweep import project_files
+from seq2sweep import hardware, project_files
 from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
@@ -20,6 +22,8 @@ from seq2sweep.runs.run_store import RunStore
 from seq2sweep.stages import stage
 from seq2sweep.stages import training as train_stage
 from seq2sweep.tracking import lineage as lineage_of
+from seq2sweep.tracking.outbox import outboxes
+from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.train import checkpointing
 from seq2sweep.train.metrics import Progress
 from tests.conftest import Corpus, write_encoded
@@ -119,6 +123,77 @@ def test_the_lineage_of_a_finished_training_is_that_of_its_end(
             UserError, match=r"made_by\.json in .* is damaged .*: remove it and run"
         ):
             train_stage.of_training(store, now, False)
+
+
+@pytest.fixture
+def recorded(
+    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[dict[str, Any]]]:
+    """Gives what `train_on` records, now and before, of a training that this process did or did
+    not do."""
+    config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path)})
+    relay = SimpleNamespace(flush=lambda: True, say_page=lambda run: None, run_id=lambda run: None)
+    status = SimpleNamespace(
+        checkpoints=[Path("step-00000008")], summary=dict.fromkeys(hardware.COSTS)
+    )
+    told: dict[str, Any] = {"steps": 8, "parameters": 1, "tokens_per_second": 1.0}
+
+    @contextlib.contextmanager
+    def recording(config: Config, title: str, *, lineage: Any, params: Any, **how: Any) -> Any:
+        tags = lineage_of.tags(lineage)
+        with Recorder(tmp_path / "tracking", title, tags=tags, **how) as run:
+            run.text("lineage.json", "as it began")
+            yield relay, run
+
+    def export(*args: Any) -> list[Any]:
+        (tmp_path / "receipt.json").write_text("{}")
+        (tmp_path / "reproduce").mkdir(exist_ok=True)
+        return []
+
+    source = SimpleNamespace(record=lambda run, *_, **__: run.artifact(tmp_path / "reproduce"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stage, "source", lambda *args: source)
+    monkeypatch.setattr(stage, "write_metrics", lambda *args: None)
+    for name, stub in {
+        "recorded_run": recording,
+        "ray_session": lambda cluster: contextlib.nullcontext(),
+        "export": export,
+        "last_losses": lambda checkpoint: {},
+        "training_metrics": lambda *args: told | {"flops": {"model": 1}},
+        "described": lambda *args: "text",
+        "say_end": lambda *args: None,
+    }.items():
+        monkeypatch.setattr(train_stage, name, stub)
+
+    def record(lineage: dict[str, str], trained_here: bool) -> list[dict[str, Any]]:
+        def train(config: Config, store: RunStore, *args: Any) -> Any:
+            (store.folder / "journal.jsonl").touch()
+            if trained_here:
+                store.write(train_stage.MADE_BY, json.dumps(lineage))
+            return status, trained_here
+
+        monkeypatch.setattr(stage, "lineage", lambda *args, **kwargs: lineage)
+        monkeypatch.setattr(train_stage, "train", train)
+        train_stage.train_on(tiny_corpus.encoded, config, "train", tmp_path)
+        (box,) = outboxes(tmp_path / "tracking")
+        return [record.content for record in box.records()]
+
+    return record
+
+
+def test_the_tags_of_a_finished_training_are_of_what_trained(
+    recorded: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    then = {"git.commit": "a", "git.dirty": "false"}
+    now = {"git.commit": "b", "git.dirty": "true"}
+    recorded(then, True)
+    (record,) = [one for one in recorded(now, False) if one["do"] == "tag"][1:]
+    told = {key: value for key, value in record["tags"].items() if "git" in key}
+    assert told == then | {"mlflow.source.git.commit": "a"}
+    # What is not known changes nothing.
+    (made_by,) = tmp_path.glob("*/made_by.json")
+    made_by.unlink()
+    assert [one["do"] for one in recorded(now, False)].count("tag") == 2
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ from seq2sweep.tracking.lineage import (
     origin_tags,
     parameters,
     same_machine,
+    tags,
 )
 from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
@@ -84,8 +85,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    line = begin(folder, origin, retention.always())
-    if line is not None:
+    if line := begin(folder, origin, retention.always()):
         console.say(line)
     lineage = stage.lineage(config, header, encoded=encoded)
     # Another seed of the stage train is all that a teacher is.
@@ -103,7 +103,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         with ray_session(config.cluster):
             data = header["fingerprint"]
             status, trained_here = train(config, store, encoded, data, run, made_by(lineage))
-            lineage, same = of_training(store, lineage, trained_here)
+            begun, (lineage, same) = lineage, of_training(store, lineage, trained_here)
         kept = export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
         relay.say_page(run)
@@ -115,6 +115,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
         run.log(named(COST, {"parameters": parameter_count} | known))
+        tag_training(run, begun, lineage)
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
         run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
@@ -177,6 +178,16 @@ def of_training(
             f"{MADE_BY} in {store.location} is damaged ({error}): remove it and run `dvc repro`"
         ) from None
     return lineage | then, same_machine(now, then)
+
+
+def tag_training(run: Recorder, begun: dict[str, str], lineage: dict[str, str]) -> None:
+    """Give a run that began with the tags of the lineage `begun` those of what trained.
+
+    A commit that is not known changes none, as MLflow may know it.
+    """
+    if lineage["git.commit"] != UNKNOWN:
+        # Also that there were no changes, where there are now.
+        run.tag({key: lineage[key] for key in tags(begun) if key in lineage} | tags(lineage))
 
 
 def train(
