@@ -196,6 +196,18 @@ def test_the_tags_of_a_finished_training_are_of_what_trained(
     assert [one["do"] for one in recorded(now, False)].count("tag") == 2
 
 
+@pytest.mark.parametrize("trained_here", [True, False])
+def test_who_trains_replaces_the_files_of_a_finished_training(
+    recorded: Callable[..., list[dict[str, Any]]], trained_here: bool
+) -> None:
+    """As of one that is trained again, where its checkpoints were lost."""
+    files = [one for one in recorded({"git.commit": "a"}, trained_here) if one["do"] == "artifact"]
+    replaced = {Path(one["files"][0]).name for one in files[1:] if one.get("replace")}
+    named = {"lineage.json", "receipt.json", "environment.txt", "reproduce"}
+    assert replaced == (named if trained_here else set())
+    assert "replace" not in files[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "refused"),
     [

@@ -241,6 +241,32 @@ def test_folders_of_a_finished_training_that_is_asked_for_again_stay(
     assert artifact_text(experiment.client, run_id, "reproduce/changes.patch") == "first"
 
 
+def test_a_finished_training_that_is_trained_again_has_the_files_of_that(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
+) -> None:
+    """Also those that the store refused at first, and took after the others."""
+    name, refused = f"train-again-{tmp_path.name}", list[str]()
+
+    def fate(call: str) -> None:
+        if call == "log_artifact" and not refused:
+            refused.append(call)
+            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
+    for at, text in ((1.0, "first"), (2.0, "second")):
+        scenario.finish(tmp_path, name, scenario.CLOCK + at)
+        with scenario.start(tmp_path, name) as run:
+            run.replaces = True
+            for file in ("lineage.json", "environment.txt"):
+                run.text(file, text)
+        assert new(fate=fate if text == "second" else None).deliver()
+    assert refused
+    assert new().deliver()
+    (found,) = runs(experiment, name)
+    for file in ("lineage.json", "environment.txt"):
+        assert artifact_text(experiment.client, found.info.run_id, file) == "second"
+
+
 def test_a_training_that_was_killed_after_its_work_ended_when_that_was_done(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

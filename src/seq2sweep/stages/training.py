@@ -115,6 +115,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
         run.log(named(COST, {"parameters": parameter_count} | known))
+        run.replaces = trained_here
         tag_training(run, begun, lineage)
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
         run.describe(described(config, metrics, about))

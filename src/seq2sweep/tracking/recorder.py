@@ -104,6 +104,8 @@ class Recorder:
         self.name = journal.parent.name if journal else name or made_up
         self.folder, self.to = root / self.name, to
         self._outbox, self._journal, self._ended = Outbox(self.folder), journal, False
+        # Whether artifacts replace those of a FINISHED run, as of one that was trained again.
+        self.replaces = False
         self._descriptor: int | None = self._outbox.open()
         with contextlib.ExitStack() as on_error:
             on_error.callback(self.close)
@@ -153,7 +155,9 @@ class Recorder:
 
     def artifact(self, path: Path) -> None:
         """Record a file or a folder as it is now."""
-        self._append("artifact", files=[path])
+        # One time for all: each that MLflow refuses may yet come after the others.
+        how = {"replace": True, "time": self._time()} if self.replaces else {}
+        self._append("artifact", [path], **how)
 
     def text(self, name: str, text: str) -> None:
         """Record a text as the file `name`."""
