@@ -127,6 +127,29 @@ def test_what_trained_a_trial_is_kept_with_it(variant: Variant, tmp_path: Path) 
     assert end("2.13.0") is None, "of an earlier version: nobody knows"
 
 
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("schedule", ["asha", "another rule"])
+def test_a_stopped_trial_that_resumes_is_of_what_trains_it_further(
+    variant: Variant, tmp_path: Path, trains: bool, schedule: str
+) -> None:
+    """Another sweep may stop it where it was: then nothing else has trained it."""
+    save(tmp_path / checkpoint_name(4), 4)
+
+    def open_by(torch: str, schedule: str) -> TrialRecord:
+        made_by = {"version.torch": torch}
+        return TrialRecord.open(variant, RunStore(tmp_path), schedule, "", False, made_by)
+
+    open_by("2.12.0", "asha").end("stopped early", None, 1.0)
+    again = open_by("2.13.0", schedule)
+    again.earlier = None  # as `rungs_of` finds that it would not be stopped in this sweep
+    if trains:
+        save(tmp_path / checkpoint_name(8), 8)
+    again.end("stopped early", None, 1.0)
+    wanted = {"version.torch": "2.13.0" if trains else "2.12.0"}
+    assert again.result().made_by == wanted
+    assert json.loads((tmp_path / "result.json").read_text())["made_by"] == wanted
+
+
 def test_a_folder_with_the_result_of_another_variant_is_no_earlier_one(
     variant: Variant, tmp_path: Path
 ) -> None:

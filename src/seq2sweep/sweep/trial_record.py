@@ -78,8 +78,9 @@ class TrialRecord:
 
     schedule: by what rule trials are stopped; scorer: names the code that scores; earlier:
     result.json, if the variant needs no training because it ended in a sweep before; final: what
-    has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`;
-    on_trial: as of `run_sweep`.
+    has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`, and
+    from the end on what trained it; before: to which step it was trained, and by what, when an
+    earlier sweep wrote its result.json; on_trial: as of `run_sweep`.
     """
 
     variant: Variant
@@ -97,6 +98,7 @@ class TrialRecord:
     last_step: int = -1
     scores: dict[str, Any] = field(default_factory=dict)
     translated: str | None = None  # sha256 (hex) of the translations that were scored
+    before: tuple[int, Mapping[str, str] | None] | None = None
 
     @classmethod
     def open(
@@ -115,6 +117,7 @@ class TrialRecord:
             earlier = json.loads((store.folder / RESULT_NAME).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             earlier = None
+        known = earlier if earlier and earlier["fingerprint"] == variant.fingerprint else None
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
             again = earlier["status"] == "failed" and not final
@@ -124,8 +127,8 @@ class TrialRecord:
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
-        if record.earlier:
-            record.made_by = record.earlier.get("made_by")
+        if known is not None and (newest := record.checkpoint()):
+            record.before = checkpoint_step(newest), known.get("made_by")
         return record
 
     def _lacks_checkpoint(self) -> str | None:
@@ -143,6 +146,15 @@ class TrialRecord:
                 return f"its scores are of step {step}, and its newest checkpoint is {newest.name}"
         return None
 
+    def _trained_by(self) -> Mapping[str, str] | None:
+        """What trained it last: this sweep's, if it has got further than it was before."""
+        if self.earlier:
+            return self.earlier.get("made_by")
+        newest = self.checkpoint() if self.before else None
+        if self.before and newest and checkpoint_step(newest) == self.before[0]:
+            return self.before[1]
+        return self.made_by
+
     def _has_last_checkpoint(self) -> bool:
         newest = self.checkpoint()
         return newest is not None and checkpoint_step(newest) == self.variant.config.train.steps
@@ -156,7 +168,8 @@ class TrialRecord:
         """Tell once that the trial began; `at` and other times here are of time.monotonic."""
         if not self.started:
             self.started = at
-            details = {"done_before": self.earlier is not None, "made_by": self.made_by}
+            made_by = self.earlier.get("made_by") if self.earlier else self.made_by
+            details = {"done_before": self.earlier is not None, "made_by": made_by}
             self.on_trial("started", self.variant, details)
 
     def report(self, result: dict[str, Any]) -> None:
@@ -173,7 +186,7 @@ class TrialRecord:
         self.start(at)
         self.status, self.cause = status, cause
         self.store.retried(self.store.refresh)
-        figures = self.figures()
+        self.made_by, figures = self._trained_by(), self.figures()
         if self.earlier:
             self.wall_seconds = self.earlier["wall_seconds"]
         else:
