@@ -282,7 +282,7 @@ def record_best(
         )
     run.register(
         MODEL,
-        registered_name(data),
+        registered_name(variant.config),
         ALIAS,
         {
             "variant": variant.variant,

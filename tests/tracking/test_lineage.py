@@ -17,7 +17,13 @@ from mlflow.utils.validation import _validate_model_name
 
 from seq2sweep import config as configuration
 from seq2sweep.tracking import lineage as lineage_module
-from seq2sweep.tracking.lineage import code, environment, lineage_tags, registered_name
+from seq2sweep.tracking.lineage import (
+    EXPERIMENT,
+    code,
+    environment,
+    lineage_tags,
+    registered_name,
+)
 from tests import rebuild
 
 ENVIRONMENT = "environment.sha256"
@@ -181,14 +187,23 @@ def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "name"),
-    [("multi30k", "multi30k-en-de"), ("eu/law: l'état", "eu-law- l-état-en-de")],
+    ("dataset", "experiment", "name"),
+    [
+        ("multi30k", "patents", "multi30k-en-de"),
+        ("eu/law: l'état", "seq2sweep", "eu-law- l-état-en-de"),
+        ("files", "seq2sweep", "files-en-de"),
+        ("files", "eu/patents", "eu-patents-files-en-de"),
+        ("ptb", "parsers", "parsers-ptb-en-de"),
+    ],
 )
 def test_a_model_is_registered_by_a_name_that_mlflow_takes(
-    example: configuration.Config, dataset: str, name: str
+    example: configuration.Config, dataset: str, experiment: str, name: str
 ) -> None:
+    assert example.tracking.experiment == EXPERIMENT
     data = dataclasses.replace(example.data, dataset=dataset, source="en", target="de")
-    assert registered_name(data) == name
+    tracking = dataclasses.replace(example.tracking, experiment=experiment)
+    config = dataclasses.replace(example, data=data, tracking=tracking)
+    assert registered_name(config) == name
     _validate_model_name(name)
 
 

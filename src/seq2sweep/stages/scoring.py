@@ -171,7 +171,7 @@ def record(
             dataset=used,
             tags=about,
         )
-    run.register(model, registered_name(config.data) + ending, "newest", main)
+    run.register(model, registered_name(config) + ending, "newest", main)
     # Training and scores in one row of the UI.
     run.log(figures, on_parent=True)
     how = {f"{config.data.score}.signature": signature(metrics, config)}

@@ -30,6 +30,9 @@ CPUINFO = Path("/proc/cpuinfo")
 LINEAGE = "lineage.json"
 """The file of a run that says where it comes from; see `document`."""
 
+EXPERIMENT = "seq2sweep"
+"""`tracking.experiment` of each preset."""
+
 GIT_SECONDS = 60.0
 
 TOKENS_PER_PASS = "train.tokens_per_pass"
@@ -145,10 +148,17 @@ def dataset_name(data: configuration.DataConfig, split: str) -> str:
     return f"{data.dataset} {data.source}-{data.target} {split}"
 
 
-def registered_name(data: configuration.DataConfig) -> str:
-    """Of the registered model whose versions translate this data."""
+def registered_name(config: configuration.Config) -> str:
+    """Of the registered model whose versions translate this data.
+
+    All projects call text of their own alike: an experiment that has a name of its own tells them
+    apart.
+    """
+    data, experiment = config.data, config.tracking.experiment
+    own = data.dataset in ("files", "ptb") and experiment != EXPERIMENT
+    name = f"{data.dataset}-{data.source}-{data.target}"
     # Of a registry of one's own a name may have what MLflow does not take, or searches stumble at.
-    return re.sub(r"[/:']", "-", f"{data.dataset}-{data.source}-{data.target}")
+    return re.sub(r"[/:']", "-", f"{experiment}-{name}" if own else name)
 
 
 def code(project: Path, of: Iterable[str] = configuration.DECISIVE) -> dict[str, str]:
