@@ -28,6 +28,7 @@ from tests.tracking.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/clusters.md"
+PRIVATE = "/tmp/ray-$USER"  # there
 NODES = ("head", "worker")
 BUCKET = "runs"
 LONGEST_START = 180.0
@@ -57,6 +58,9 @@ class Machines:
             each.mkdir(exist_ok=True)
         (command,) = (line for line in commands_of_docs() if ("--head" in line) == (node == "head"))
         command = command.replace("HEAD_ADDRESS", self.addresses["head"])
+        private = seen / "private"
+        shutil.rmtree(place / private.name, ignore_errors=True)  # of a start before
+        command = command.replace(PRIVATE, str(private))
         # A quarter of this computer for each, and a mark by which all of it is found and ended.
         command += " --num-cpus=1 --object-store-memory=100000000"
         settings, command = split_settings(command)
@@ -64,7 +68,9 @@ class Machines:
         environment |= {"HOME": str(seen), "TMPDIR": str(seen), "RAY_TMPDIR": str(seen)}
         # Ray has its folder at the same path on all nodes, as machines of their own would: each
         # sees its own there, which no other and nobody at home sees.
-        own = f"mount --bind {place} {seen} && cd {seen} && exec {command}"
+        own = (
+            f"mount --bind {place} {seen} && cd {seen} && mkdir -m 700 {private} && exec {command}"
+        )
         with (place / "output").open("ab") as output:
             self.nodes[node] = subprocess.Popen(
                 ["ip", "netns", "exec", f"{self.name}-{node}", "sh", "-c", own],

@@ -89,6 +89,14 @@ def test_whoever_is_told_to_use_a_token_is_told_where_it_lies(page: Path) -> Non
             assert "RAY_AUTH_TOKEN_PATH=" in block, block
 
 
+def test_who_starts_ray_by_hand_keeps_other_users_out_of_its_folder() -> None:
+    text = (ROOT / "docs/clusters.md").read_text(encoding="utf-8")
+    (block,) = [b for b in re.findall(r"(?:^    .+\n)+", text, re.MULTILINE) if "--head" in b]
+    (made,) = re.findall(r"^    mkdir -m 700 (\S+)$", block, re.MULTILINE)
+    assert f" --temp-dir={made}/r " in block
+    assert block.index("mkdir") < block.index("ray start")
+
+
 def test_variables_that_a_user_may_set_are_on_the_page_that_they_are_for() -> None:
     def named(pattern: str, *files: Path) -> set[str]:
         text = "".join(file.read_text(encoding="utf-8") for file in files)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -222,6 +223,21 @@ def test_a_job_on_machines_of_your_own_finds_the_projects_python(tmp_path: Path)
         start = content[key][-1].replace("/shared/seq2sweep", str(tmp_path))
         done = subprocess.run(["bash", "-c", start], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == str(programs / "python"), key
+
+
+def test_on_machines_of_your_own_no_other_user_can_replace_the_code_of_workers(
+    tmp_path: Path,
+) -> None:
+    (content,) = documents(INFRA / "ray/local.yaml")
+    shared = "/tmp/ray-$USER"
+    assert f" --temp-dir={shared}/r " in content["head_start_ray_commands"][-1]
+    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+        own = tmp_path / key
+        (own / "r").mkdir(parents=True)  # of a start before
+        own.chmod(0o777)
+        subprocess.run(["bash", "-c", content[key][-2].replace(shared, str(own))], check=True)
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700, key
+        assert [*own.iterdir()] == [], key
 
 
 def test_machines_of_a_cloud_get_of_the_project_what_the_image_has() -> None:
