@@ -840,6 +840,25 @@ def test_the_reason_and_the_status_of_a_stage(log: str, line: str, status: int) 
     assert entrypoint._status_of_stage(log) == status
 
 
+def test_a_full_disk_for_the_log_does_not_end_the_job(tmp_path: Path) -> None:
+    """Who leaves first has Ray kill dvc and the stage below it."""
+    about = dict.fromkeys(("job", "stage", "commit", "storage"), "a") | {"inputs": {}}
+    (tmp_path / entrypoint.DESCRIPTION).write_text(json.dumps(about))
+    stage = "import time; print('step 1', flush=True); time.sleep(0.1); open('done', 'w')"
+    program = (
+        "import os, sys\n"
+        "from seq2sweep.jobs import entrypoint\n"
+        f"stage = [sys.executable, '-c', {stage!r}]\n"
+        "entrypoint._work = lambda _: ('the end', entrypoint._run(stage, dict(os.environ))[0])\n"
+        "sys.exit(entrypoint.main())\n"
+    )
+    with open("/dev/full", "w") as full:
+        job = [sys.executable, "-c", program]
+        ended = subprocess.run(job, cwd=tmp_path, stdout=full, stderr=full)
+    assert ended.returncode == 0
+    assert (tmp_path / "done").exists()
+
+
 # --- submit or attach ----------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from seq2sweep import project_files
+from seq2sweep import console, project_files
 from seq2sweep.config import KEEPING_FAILURES
 from seq2sweep.errors import (
     EXIT_FAILURE,
@@ -90,6 +90,7 @@ def reason(log: str) -> str:
 
 def main() -> int:
     """Do what the description says; gives the exit status."""
+    console.ready_streams(lasting=True)  # the head's disk may be full of logs
     description = Description(**json.loads(Path(DESCRIPTION).read_text(encoding="utf-8")))
     try:
         line, status = _work(description)
