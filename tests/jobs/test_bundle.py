@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -86,6 +87,24 @@ def test_links_lead_nowhere_outside(repository: Path, tmp_path: Path) -> None:
         "out": "a link out of the project",
     }
     assert found.files["inside"] == b"b = 2\n"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_what_this_command_writes_is_not_uploaded(repository: Path, stream: str) -> None:
+    """As under nohup: the second upload would be another job than the first."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from seq2sweep.jobs import bundle\n"
+        "found = bundle.collect(Path.cwd())\n"
+        "assert list(found.files) == ['.gitignore', 'src/tracked.py', 'untracked.py']\n"
+        "assert found.left_out == {'nohup.out': 'this command writes to it'}\n"
+    )
+    with (repository / "nohup.out").open("a") as output:
+        command = [sys.executable, "-c", program]
+        streams = {"stdout": subprocess.DEVNULL, stream: output}
+        done = subprocess.run(command, cwd=repository, **streams)
+    assert done.returncode == 0, (repository / "nohup.out").read_text()
 
 
 def test_a_name_that_is_no_text_is_left_out(repository: Path) -> None:

@@ -6,6 +6,7 @@ by a file's name or content, is refused: it must not go to a cluster unnoticed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import zipfile
@@ -110,7 +111,18 @@ def _unfit(file: Path, project: Path) -> str | None:
             return "a link to a folder, or to nothing"
     elif file.is_dir():
         return "a git repository of its own"
+    elif _takes_our_output(file):
+        return "this command writes to it"
     return None
+
+
+def _takes_our_output(file: Path) -> bool:
+    """As nohup.out does: with it the job would be another one at the next call."""
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):  # closed, or deleted meanwhile
+            if os.path.samestat(file.stat(), os.fstat(stream)):
+                return True
+    return False
 
 
 def _check_size(sizes: Mapping[str, int]) -> None:
