@@ -1746,7 +1746,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("with training(run, config, 4)", "with training(run, config, 3)"),
             ('_per_second": rates[0],', '_per_second": rates[1],'),
         ],
-        f"{PACKAGE}/console.py": [('    if "tqdm" in sys.modules:', "    if True:")],
+        f"{PACKAGE}/console.py": [('        if "tqdm" in sys.modules:', "        if True:")],
     },
     "tests/train/test_fused_loss.py": {
         f"{PACKAGE}/train/fused_loss.py": [(".abs().max().nan_to_num(torch.inf)", ".abs().max()")],

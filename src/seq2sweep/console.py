@@ -73,14 +73,34 @@ def say(text: str, end: str = "\n", file: TextIO | None = None) -> None:
     A progress bar steps aside for it; threads may speak at the same time.
     """
     file = file or sys.stdout
-    if "tqdm" in sys.modules:
-        from tqdm import tqdm
+    with _speaking:
+        if file is sys.stderr:
+            file = _errors or file
+        if "tqdm" in sys.modules:
+            from tqdm import tqdm
 
-        tqdm.write(text, file=file, end=end)
-    else:  # nobody has a bar; benchmarks.gpu runs where tqdm is not installed
-        file.write(text + end)
-    file.flush()
+            tqdm.write(text, file=file, end=end)
+        else:  # nobody has a bar; benchmarks.gpu runs where tqdm is not installed
+            file.write(text + end)
+        file.flush()
     _heartbeat.said = time.monotonic()
+
+
+_speaking = threading.RLock()  # a signal's handler may speak while its thread does
+_errors: TextIO | None = None
+
+
+@contextlib.contextmanager
+def errors_said_on(descriptor: int) -> Iterator[None]:
+    """What is said on standard errors inside goes to `descriptor`: 2 is for the noise of others."""
+    global _errors
+    raw = io.BufferedWriter(_Lasting(descriptor, "w", closefd=False))
+    _errors = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace")
+    try:
+        yield
+    finally:
+        with _speaking:  # else a thread might still speak when the descriptor is another's
+            _errors = None
 
 
 class _Heartbeat:

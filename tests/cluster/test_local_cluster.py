@@ -435,6 +435,26 @@ def test_noise_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert (tmp_path / local_cluster.NOISE).read_text().count("noise") == 2
 
 
+def test_what_is_said_on_standard_errors_as_ray_starts_is_no_noise(tmp_path: Path) -> None:
+    """By whose standard output is for results, and of MLflow by the thread that sends to it."""
+    program = (
+        "import contextlib, sys\n"
+        "from seq2sweep import console\n"
+        "from seq2sweep.cluster import local_cluster\n"
+        "from seq2sweep.tracking import relay_thread\n"
+        f"with local_cluster.noise_to({str(tmp_path)!r}):\n"
+        "    print('noise', file=sys.stderr)\n"
+        "    relay_thread._say('MLflow cannot be used')\n"
+        "    with contextlib.redirect_stdout(sys.stderr):\n"
+        "        console.say('Ray is still starting')\n"
+        "console.say('started', file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    said = "seq2sweep: MLflow cannot be used\nRay is still starting\nstarted\n"
+    assert (done.stdout, done.stderr) == ("", said)
+    assert (tmp_path / local_cluster.NOISE).read_text() == "noise\n"
+
+
 def test_the_last_logs_are_kept_in_one_place_and_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -358,7 +358,8 @@ def _so_far(since: float) -> str:
 
 @contextlib.contextmanager
 def noise_to(folder: str) -> Iterator[None]:
-    """What this process and its new children write to the terminal as errors goes to a file."""
+    """What this process and its new children write to the terminal as errors goes to a file, but
+    for what `console.say` says."""
     try:
         before = os.dup(2)
     except OSError:  # whoever started us closed it
@@ -368,7 +369,8 @@ def noise_to(folder: str) -> Iterator[None]:
     os.dup2(log, 2)
     os.close(log)
     try:
-        yield
+        with console.errors_said_on(before):
+            yield
     finally:
         os.dup2(before, 2)
         os.close(before)

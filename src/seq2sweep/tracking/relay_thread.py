@@ -274,5 +274,4 @@ def _bar() -> dict[str, Any]:
 
 
 def _say(line: str) -> None:
-    tqdm.write(f"seq2sweep: {line}", file=sys.stderr)
-    sys.stderr.flush()
+    console.say(f"seq2sweep: {line}", file=sys.stderr)
