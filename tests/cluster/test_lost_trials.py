@@ -91,7 +91,7 @@ def test_a_full_disk_that_takes_no_file_of_tunes_ends_the_sweep_in_a_line(
     with pytest.raises(OperationalError) as caught:
         sweep(endless, tiny_corpus, project)
     said = "no space left in the folder for temporary files: free some, or set TMPDIR before Ray "
-    said += "starts to a path of at most 28 characters on another disk"
+    said += "starts to a path of at most 28 bytes on another disk"
     assert str(caught.value) == f"{said}; run `dvc repro` again to resume"
     folder = project / "runs/sweep"
     (base,) = folder.glob("trials/base-*")

@@ -41,11 +41,11 @@ LEAST_RAY = (2, 60)
 OBJECT_STORE_BYTES = 200 * 2**20
 # Ray opens its folder to everybody: it lies in one that only this user enters.
 INNER = "r"
-# Ray's sockets lie 79 characters deeper, and a socket's path has 107 at most.
+# Bytes: Ray's sockets lie 79 deeper, and a socket's path has 107 at most.
 LONGEST_TEMPORARY_FOLDER = 28
 MORE_ROOM = (
     "free some, or set TMPDIR before Ray starts to a path of at most "
-    f"{LONGEST_TEMPORARY_FOLDER} characters on another disk"
+    f"{LONGEST_TEMPORARY_FOLDER} bytes on another disk"
 )
 """What to do where Ray's folder is full."""
 _COMPILED = "__pycache__"
@@ -161,12 +161,12 @@ def _session(since: float) -> Iterator[None]:
 def _temporary_folder() -> str:
     """The one that the user has set if Ray can use it, else /tmp, which is said."""
     folder = tempfile.gettempdir()
-    if len(folder) <= LONGEST_TEMPORARY_FOLDER:
+    if len(os.fsencode(folder)) <= LONGEST_TEMPORARY_FOLDER:
         return folder
     if sys.platform != "darwin":  # where everybody's is as long
         console.say(
             f"Ray's files are in /tmp: TMPDIR {folder} has more than "
-            f"{LONGEST_TEMPORARY_FOLDER} characters"
+            f"{LONGEST_TEMPORARY_FOLDER} bytes"
         )
     return "/tmp"
 
