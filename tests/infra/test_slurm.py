@@ -320,11 +320,36 @@ def test_a_node_that_does_not_come_up_ends_the_job(submit: Callable[..., Job]) -
     assert not (job.folder / ".slurm/4242").exists()
 
 
-@pytest.mark.parametrize("signal_name", ["TERM", "USR1"])
-def test_a_signal_as_ray_comes_up_is_not_lost(submit: Callable[..., Job], signal_name: str) -> None:
-    job = submit(MEANWHILE=signal_name)
+def test_a_start_of_ray_that_takes_long_is_told(submit: Callable[..., Job]) -> None:
+    job = submit(LISTED=listed(1), RAY_START_TRIES="20", RAY_START_PAUSE="0")
     assert job.end() == 1
-    assert "asked to end before the stage began" in (job.folder / "log").read_text()
+    assert (job.folder / "log").read_text().count("Ray is up on 1 of 2 nodes\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("signal_name", "nodes_up", "left", "again", "said"),
+    [
+        ("TERM", 2, 3600, False, "asked to end before the stage began"),
+        ("TERM", 1, 3600, False, "asked to end before the stage began"),
+        ("USR1", 2, 3600, True, "time is nearly up"),  # of a preemption
+        ("USR1", 1, 3600, True, "time is nearly up"),
+        # It would be so in each slice.
+        ("USR1", 1, 300, False, "Ray takes longer to start than a slice: ask for more"),
+    ],
+)
+def test_a_signal_as_ray_comes_up_is_not_lost(
+    submit: Callable[..., Job],
+    signal_name: str,
+    nodes_up: int,
+    left: int,
+    again: bool,
+    said: str,
+) -> None:
+    end = str(int(time.time()) + left)
+    job = submit(MEANWHILE=signal_name, LISTED=listed(nodes_up), SLURM_JOB_END_TIME=end)
+    assert job.end() == (0 if again else 1)
+    assert said in (job.folder / "log").read_text()
+    assert ("scontrol requeue 4242" in job.calls) == again
     assert "dvc repro" not in job.calls
     assert not (job.folder / ".slurm/4242").exists()
 
