@@ -129,6 +129,8 @@ def test_a_project_in_the_shared_folder_has_new_code_and_old_results(tmp_path: P
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
     (shared / "dvc.yaml").chmod(0o444)
+    (shared / ".dvc/tmp").mkdir(parents=True)
+    (shared / ".dvc/tmp/rwlock").write_text("")  # a command was killed as it wrote it
     (tmp_path / "params.yaml").write_text("mine")
     programs.mkdir()
     (programs / "dvc").write_text('#!/bin/sh\necho "dvc $*"\n')
