@@ -1235,6 +1235,29 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         job_server(client).follow("train-1", lambda text: None)
 
 
+def test_a_log_that_can_never_be_had_hides_no_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        assert now < 2 * job_client.PATIENCE_SECONDS, "it is followed for ever"
+
+    monkeypatch.setattr(job_client, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    client = FakeClient([["one\n"] for _ in range(2000)])
+    refusal = RuntimeError("Request failed with status code 500: no such file")
+    monkeypatch.setattr(client, "get_job_logs", Mock(side_effect=refusal))
+    ended = client.get_job_info("train-1")
+    ended.status = JobStatus.FAILED
+    monkeypatch.setattr(client, "get_job_info", lambda name: ended)
+    shown: list[str] = []
+    assert job_server(client).follow("train-1", shown.append) is ended
+    assert shown == ["one\n"]
+    assert capsys.readouterr().out == f"the rest of train-1's log cannot be had: {refusal}\n"
+
+
 def test_a_log_that_came_for_hours_is_followed_after_a_broken_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

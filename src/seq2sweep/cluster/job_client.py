@@ -136,17 +136,20 @@ class JobServer:
 
         Goes on by itself after a broken connection. Raises JobServerAwayError when the server stays
         silent, OperationalError when it knows the job no more, and UserError when it does not take
-        the token any more.
+        the token any more. Of a job that has ended the rest of the log may stay missing, which is
+        said.
         """
-        log = _Log(write)
+        log, ended = _Log(write), None
         while True:
             try:
-                asyncio.run(self._tail(name, log))
-                details = self._client.get_job_info(name)
-                log.heard = time.monotonic()
-                if details.status.is_terminal():
+                if ended is None:
+                    asyncio.run(self._tail(name, log))
+                    details = self._client.get_job_info(name)
+                    log.heard = time.monotonic()
+                    ended = details if details.status.is_terminal() else None
+                if ended is not None:
                     log.take(self._client.get_job_logs(name), 0)
-                    return details
+                    return ended
             except (*_TROUBLE, ray.exceptions.AuthenticationError) as error:
                 status = _status(error)
                 if status in (401, 403):
@@ -156,7 +159,10 @@ class JobServer:
                         f"the cluster was restarted and does not know {name}: submit again"
                     ) from None
                 if time.monotonic() - log.heard > PATIENCE_SECONDS:
-                    raise JobServerAwayError from None
+                    if ended is None:
+                        raise JobServerAwayError from None
+                    console.say(f"the rest of {name}'s log cannot be had: {_first_line(error)}")
+                    return ended
                 time.sleep(1)
 
     async def _tail(self, name: str, log: _Log) -> None:
