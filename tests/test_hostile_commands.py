@@ -139,6 +139,28 @@ def test_a_stage_goes_on_when_its_terminal_has_gone(
     assert Path("data/raw/provenance.json").exists()
 
 
+def test_a_command_goes_on_when_the_reader_of_its_progress_has_gone(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from seq2sweep import commands\n"
+        "from seq2sweep.cli import main\n"
+        "def work(options):\n"
+        "    print('first')\n"
+        "    print('a bar', file=sys.stderr, flush=True)\n"
+        "    print('last')\n"
+        "commands.COMMANDS['preset'] = commands.COMMANDS['preset'][0], work\n"
+        "sys.exit(main(['preset']))\n"
+    )
+    reader, end = os.pipe()
+    os.close(reader)
+    done = shell(f"{sys.executable} {program} 2>&{end}", pass_fds=(end,))
+    wrong = shell(f"seq2sweep preset nowhere 2>&{end}", pass_fds=(end,))
+    os.close(end)
+    assert (done.returncode, done.stdout) == (0, b"first\nlast\n")
+    assert wrong.returncode == 2
+
+
 def test_a_log_goes_on_when_its_disk_has_room_again(tmp_path: Path) -> None:
     """EFBIG stands for ENOSPC here: a limit of the process that it can lift."""
     log, program = tmp_path / "log", tmp_path / "program.py"

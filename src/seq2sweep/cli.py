@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough.
+        # The reader of standard output (`| head`) has seen enough.
         _leave_standard_output()
     except (UserError, OperationalError, OSError) as error:
         line, status = ending(error)

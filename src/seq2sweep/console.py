@@ -42,8 +42,9 @@ def ready_streams(*, lasting: bool = False) -> None:
 
     Files are UTF-8 here whatever the locale, so what goes through a pipe is as well; half a
     surrogate pair (of a file's name that is not UTF-8) is written as an escape. One that was closed
-    leads to nowhere, as the next file opened would take its number. lasting: work goes on when the
-    reader of a pipe has gone, as under `| head`, or a terminal, and when the disk of a log is full.
+    leads to nowhere, as the next file opened would take its number. Work goes on when the reader of
+    errors and progress has gone, a pipe or a terminal, and when the disk of a log is full; lasting:
+    when that of standard output has, too, as under `| head`.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -59,7 +60,7 @@ def ready_streams(*, lasting: bool = False) -> None:
         stream = getattr(sys, name)
         if stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper):
             continue  # tests put streams of their own there
-        if lasting:
+        if lasting or name == "stderr":
             stream.flush()
             raw = io.BufferedWriter(_Lasting(stream.fileno(), "w", closefd=False))
             stream = io.TextIOWrapper(raw, line_buffering=True, write_through=name == "stderr")
