@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import shlex
@@ -244,6 +245,17 @@ def test_table1_shows_what_it_cannot_write(capsys: pytest.CaptureFixture[str]) -
     assert out.startswith("# Table 1, measured\n")
     assert err.splitlines()[-1].startswith("seq2sweep table1: ")
     assert json.loads(Path("here/table1.json").read_text("utf-8"))["settings"]["repeats"] == 3
+
+
+def test_table1_is_written_whose_reader_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    few = ["layers=[self_attention]", "lengths=[4, 8]", "widths=[4, 8]", "repeats=3"]
+    assert main(["table1", "here", *(w for one in few for w in ("--set", f"table1.{one}"))]) == 0
+    assert len(list(Path("here").iterdir())) == 5
 
 
 @pytest.mark.parametrize(

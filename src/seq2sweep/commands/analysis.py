@@ -293,12 +293,14 @@ def _table1(options: argparse.Namespace) -> None:
     full = {f"table1.{key}": value for key, value in FULL.items()}
     config = configuration.with_changes(presets.load("phrasebook").config, full | changed, "--set")
     options.folder.mkdir(parents=True, exist_ok=True)
-    with console.never_silent("table1"):
+    with console.never_silent("table1", sys.stderr):
         record = measure(config.table1, code(Path()) | hardware())
     files = {"table1.json": json.dumps(record, indent=2) + "\n"} | table1_files(record)
-    print(files["table1.md"], flush=True)  # whether it can be written or not
-    for name, text in files.items():
-        write_whole(options.folder / name, text)
+    try:
+        print(files["table1.md"], flush=True)  # whether it can be written or not
+    finally:  # when its reader has gone (`| head`), too
+        for name, text in files.items():
+            write_whole(options.folder / name, text)
     print(f"{options.folder} holds this as {', '.join(sorted(files))}")
 
 
