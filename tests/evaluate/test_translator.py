@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -658,3 +659,42 @@ def test_the_command_reads_files_and_standard_input(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("fünf".encode("latin-1"))))
     assert main(command) == 2
     assert "standard input line 1: not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_standard_input_is_translated_while_it_comes(
+    folder: Path,
+    tiny_corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A block at a time; what is wrong in a file is told before any of it is translated."""
+    blocks = [b"alpha\nbeta\n", b"rot\nvier\n", b"gelb\nf\xfcnf\n"]
+    translated: list[int] = []
+    read_after: list[int] = []
+
+    class Pipe(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            read_after.append(len(translated))
+            return blocks[len(read_after) - 1]
+
+    def search(self: Translator, lines: list[str], *given: Any, **more: Any) -> Any:
+        translated.append(more["first"])
+        return [[Translation(line, 0.0)] for line in lines]
+
+    monkeypatch.setattr(translator, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(Translator, "translate", search)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Pipe()))
+    given = ["--weights", str(folder), "--vocabulary", str(tiny_corpus.vocabulary)]
+    assert main(["translate", *given]) == 2
+    shown = capsys.readouterr()
+    assert read_after == [0, 1, 2]
+    assert translated == [1, 3]
+    assert shown.out == "alpha\nbeta\nrot\nvier\n"
+    assert "standard input line 6: not UTF-8" in shown.err
+
+    Path("lines").write_bytes(b"".join(blocks))
+    assert main(["translate", "lines", *given]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, translated) == ("", [1, 3])
+    assert "lines line 6: not UTF-8" in shown.err

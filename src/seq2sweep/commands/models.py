@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -99,12 +100,14 @@ def _translate(options: argparse.Namespace) -> None:
     n_best = options.n_best if options.n_best is not None else 1
     if not 1 <= n_best <= beam:
         raise UserError(f"--n-best is {n_best}: it must be from 1 to evaluate.beam, {beam}")
-    if options.file:
-        lines = list(read_lines(options.file))
+    total = None
+    if options.file:  # read twice: what is wrong in it is told at once
+        total = sum(1 for _ in console.progress(read_lines(options.file), "read", "lines"))
+        lines = read_lines(options.file)
     elif sys.stdin is None:
         raise UserError("standard input is closed: name the FILE to translate")
     else:
-        lines = list(lines_of(sys.stdin.buffer, "standard input"))
+        lines = lines_of(sys.stdin.buffer, "standard input")
     with contextlib.ExitStack() as stack:
         # By themselves SIGTERM and SIGHUP end a process with its last lines unwritten.
         stack.enter_context(signals_as_interrupts())
@@ -116,14 +119,16 @@ def _translate(options: argparse.Namespace) -> None:
             stack.enter_context(console.never_silent("translate", sys.stderr))
             with contextlib.redirect_stdout(sys.stderr):  # which is for translations alone
                 mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
-        bar = stack.enter_context(tqdm(total=len(lines), **console.bar("translate", "sentences")))
-        found = translator.translate_all(lines, n_best, bar.update, engine, mapper)
-        for number, translations in enumerate(found, start=1):
-            for one in translations:
-                score = "" if options.n_best is None else f"{number}\t{one.score:.4f}\t"
-                print(f"{score}{one.text}")
-            if number % LINES_AT_ONCE == 0:  # the next ones take long
-                sys.stdout.flush()
+        bar = stack.enter_context(tqdm(total=total, **console.bar("translate", "sentences")))
+        done = 0
+        while some := list(itertools.islice(lines, LINES_AT_ONCE)):
+            found = translator.translate(some, n_best, bar.update, engine, mapper, first=done + 1)
+            for number, translations in enumerate(found, start=done + 1):
+                for one in translations:
+                    score = "" if options.n_best is None else f"{number}\t{one.score:.4f}\t"
+                    print(f"{score}{one.text}")
+            sys.stdout.flush()  # the next ones take long
+            done += len(some)
 
 
 def _add_score_pairs(commands: Commands) -> None:
