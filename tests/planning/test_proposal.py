@@ -77,6 +77,25 @@ def test_pairs_with_repeated_sentences(capsys: pytest.CaptureFixture[str]) -> No
     assert sum(also) == lost > 0
 
 
+@pytest.mark.parametrize(
+    ("stem", "folder", "named"),
+    [
+        ("train", "corpora/caf\udce9", "corpora/caf\udce9"),
+        ("caf\udce9", "corpora/mine", "corpora/mine/caf\udce9.en"),
+    ],
+)
+def test_a_name_that_params_cannot_hold_is_refused(
+    stem: str, folder: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(stem, pairs(40), folder)
+    before = Path("params.yaml").read_bytes()
+    assert main(["init", folder, "--from", "en", "--to", "de", "--force"]) == 2
+    problem = "has a name that is not UTF-8: rename it in UTF-8"
+    shown = named.encode("ascii", "backslashreplace").decode()
+    assert capsys.readouterr().err == f"seq2sweep init: {shown} {problem}\n"
+    assert Path("params.yaml").read_bytes() == before
+
+
 def test_plan_knows_the_counts_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     write("train", pairs(600))
     assert init() == 0

@@ -6,8 +6,10 @@ where to begin from, not what was found best.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +77,13 @@ def propose(found: Found, project: Path) -> Proposal:
     project: the folder with params.yaml; of devices those of this machine are looked at. Raises
     UserError for a corpus that cannot be used.
     """
+    folder = _folder(found.folder, project)
+    for name in ("", *itertools.chain(*found.files.values())):
+        if re.search("[\ud800-\udfff]", path := str(Path(folder, name))):
+            raise UserError(f"{path} has a name that is not UTF-8: rename it in UTF-8")
     changes: dict[str, Any] = {
         "data.dataset": "files",
-        "data.folder": _folder(found.folder, project),
+        "data.folder": folder,
         "data.source": found.languages[0],
         "data.target": found.languages[1],
         **{f"data.files.{split}": list(names) for split, names in found.files.items()},
