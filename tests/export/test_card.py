@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from seq2sweep import config as configuration
 from seq2sweep.cli import main
+from seq2sweep.compare.runs import differences
+from seq2sweep.compare.scored_run import find
 from seq2sweep.config import Config
 from seq2sweep.data.files import CHECKPOINTS
 from seq2sweep.errors import UserError
@@ -232,6 +235,27 @@ def test_the_licence_is_that_of_the_data(
     found, body = written(made, tmp_path / "model")
     assert found["license"] == front
     assert re.search(f"licence of the data: .*{licence}", body)
+
+
+def test_a_model_that_is_handed_on_does_not_tell_where_its_text_lay(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    names = {"train": ["/acme/a", "/acme/b"], "valid": [], "test": ["/acme/c", "/acme/d"]}
+    own = {"data.dataset": "files", "data.folder": "/home/alice/acme", "data.files.valid_pairs": 5}
+    changes = own | {f"data.files.{split}": files for split, files in names.items()}
+    made = translator(tmp_path, configuration.with_changes(tiny_config, changes), tiny_corpus)
+    written(made, tmp_path / "model")
+    assert "acme" not in (tmp_path / "model/config.json").read_text()
+    assert made.settings["data"]["folder"] == "/home/alice/acme"
+    again = Translator.open(tmp_path / "model")
+    assert again.settings["data"]["files"] == {"valid_pairs": 5, "test_pairs": 0}
+    front, _ = written(again, tmp_path / "again")
+    assert front["license"] == "unknown"
+    for name in ("config.json", "README.md"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
+    # Of what is not told nothing is said to differ.
+    weights, model = (find(str(tmp_path / name)) for name in ("weights", "model"))
+    assert differences(weights, model)["parameters"] == {}
 
 
 def test_a_model_for_trees_has_a_card(

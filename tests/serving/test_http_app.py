@@ -171,6 +171,8 @@ def test_it_says_what_the_model_is(client: Client) -> None:
     assert about["parameters"] == sum(p.numel() for p in client.translator.model.parameters())
     assert about["settings"]["evaluate"]["beam"] == client.translator.config.beam
     assert "secret" not in json.dumps(about)
+    assert "folder" in client.translator.settings["data"]
+    assert "folder" not in about["settings"]["data"]
     assert requests.get(client.address + "/health", timeout=20).json() == {"status": "ok"}
     page = requests.get(client.address + "/", timeout=20).text
     assert not re.search(r"(src|href)=.?https?:", page)

@@ -60,7 +60,7 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
     """`parameters`, `code` and `data` of which the two have not the same.
 
     What is null is not known, or one of them does not have it. Sections of parameters that nothing
-    is known of on one side are left out.
+    is known of on one side are left out, and places of a text, which a model does not tell.
     """
     lineages = [run.lineage for run in (first, second)]
     code = _tags(lineages, "git.commit")
@@ -69,8 +69,12 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
     if dirty != ["false", "false"]:
         code["git.dirty"] = dirty
     sections = [key for key in first.config if key in second.config]
+    parameters = _unequal(*(_settings(run, sections) for run in (first, second)))
+    for key in configuration.PLACES:
+        if None in parameters.get(key, ()):
+            del parameters[key]
     return {
-        "parameters": _unequal(*(_settings(run, sections) for run in (first, second))),
+        "parameters": parameters,
         "code": code,
         "data": _tags(lineages, "data.dataset", "data.vocabulary"),
     }

@@ -6,12 +6,14 @@ from seq2sweep.config.architectures import ModelConfig as ModelConfig
 from seq2sweep.config.architectures import RecurrentConfig as RecurrentConfig
 from seq2sweep.config.architectures import TransformerConfig as TransformerConfig
 from seq2sweep.config.architectures import target_size as target_size
+from seq2sweep.config.datasets import PLACES as PLACES
 from seq2sweep.config.datasets import DataConfig as DataConfig
 from seq2sweep.config.datasets import ParsingConfig as ParsingConfig
 from seq2sweep.config.datasets import PhrasebookConfig as PhrasebookConfig
 from seq2sweep.config.datasets import PrepareConfig as PrepareConfig
 from seq2sweep.config.datasets import SelfTrainingConfig as SelfTrainingConfig
 from seq2sweep.config.datasets import VocabularyConfig as VocabularyConfig
+from seq2sweep.config.datasets import without_places as without_places
 from seq2sweep.config.execution import KEEPING_FAILURES as KEEPING_FAILURES
 from seq2sweep.config.execution import ClusterConfig as ClusterConfig
 from seq2sweep.config.execution import SweepConfig as SweepConfig

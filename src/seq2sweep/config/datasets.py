@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,8 +35,19 @@ SECTIONS: Rule = (
         and all(0 <= section <= 24 for section in sections)
     ),
 )
+PLACES = ("data.folder", "data.files.train", "data.files.valid", "data.files.test")
+"""Where a text lies on a machine, which a model that is handed on does not tell."""
 BYTES = 260
 """Tokens of a vocabulary of all bytes and the special tokens."""
+
+
+def without_places(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of params.yaml, `data` among them, without PLACES; they may be a stranger's."""
+    data = dict(sections["data"])
+    if isinstance(files := data.get("files"), Mapping):
+        data["files"] = {k: v for k, v in files.items() if f"data.files.{k}" not in PLACES}
+    data.pop("folder", None)
+    return {**sections, "data": data}
 
 
 @dataclass(frozen=True)

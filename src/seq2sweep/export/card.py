@@ -123,6 +123,8 @@ def _licence(data: Mapping[str, Any]) -> str | None:
         return "sentences made by this project's own program (Apache-2.0)"
     if data["dataset"] == "ptb":
         return "the Penn Treebank, under your own agreement with the LDC: keep the model private"
+    if "folder" not in data:  # of a model that was handed on
+        return None
     try:
         pair = data["source"], data["target"]
         return sources.load(Path(data["folder"]), data["dataset"], *pair).licence

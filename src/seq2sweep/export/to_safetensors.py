@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+from seq2sweep.config import without_places
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
 from seq2sweep.export.protocol import Bounds, Format, OnDone
@@ -24,7 +26,9 @@ class Safetensors(Format):
 
     def write(self, translator: Translator, folder: Path) -> None:
         found = card.facts(translator)
-        translator.save(folder, found)
+        handed_on = copy.copy(translator)
+        handed_on.settings = without_places(translator.settings)
+        handed_on.save(folder, found)
         (folder / card.NAME).write_text(card.render(translator, found), encoding="utf-8")
 
     def opened(self, folder: Path, translator: Translator) -> _Opened:

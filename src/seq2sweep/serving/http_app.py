@@ -34,7 +34,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2sweep.config import EvaluateConfig
+from seq2sweep.config import EvaluateConfig, without_places
 from seq2sweep.decode.beam import OurSearch, Stopping, Translation, best_device
 from seq2sweep.decode.streaming import Part, stream
 from seq2sweep.errors import OperationalError, UserError, first_line
@@ -132,7 +132,7 @@ class Answers:
             "source": data["source"],
             "target": data["target"],
             "parameters": parameters,
-            "settings": self.translator.settings,
+            "settings": without_places(self.translator.settings),
             "about": self.translator.about,
         }
 
