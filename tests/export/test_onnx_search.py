@@ -34,7 +34,7 @@ class ByTable(onnx_search.Search):
         return {"source": source, "keys_0": source.sum(axis=1)[:, None, None, None]}
 
     def start(self, memory: onnx_search.Arrays) -> onnx_search.Arrays:
-        return {"past_keys_0": memory["keys_0"]}
+        return {"past_keys_0": memory["keys_0"], "past_sentence": memory["keys_0"]}
 
     def step(
         self,
@@ -44,13 +44,14 @@ class ByTable(onnx_search.Search):
         past: onnx_search.Arrays,
     ) -> tuple[NDArray[np.float32], onnx_search.Arrays]:
         assert len(memory["source"]) == len(token)
+        assert np.array_equal(past["past_sentence"], memory["keys_0"])
         now = (past["past_keys_0"] * 31 + token[:, None, None, None] * 7 + 1) % PRIME
-        return self.table.logits.numpy()[now.ravel() % ROWS], {"past_keys_0": now}
+        return self.table.logits.numpy()[now.ravel() % ROWS], past | {"past_keys_0": now}
 
 
 @pytest.mark.parametrize("penalty", ["paper", "power"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("beam", [1, 2, 4, 11, 12, 40])  # beside a vocabulary of 12
 @pytest.mark.parametrize("leaning", [0.0, 2.0, -9.0])
 @pytest.mark.parametrize("stopping", ["exact", "own_length"])
 def test_it_finds_what_our_search_finds(

@@ -96,7 +96,9 @@ class Search:
             order = np.argsort(-total, axis=1, kind="stable")[:, : 2 * beam]
             rows, tokens = order // vocabulary, order % vocabulary
             values = np.take_along_axis(total, order, axis=1)
-            going = np.argsort(tokens == EOS, axis=1, kind="stable")[:, :beam]
+            # The K best, or all there are while those are fewer: one of each row ends.
+            most = min(beam, order.shape[1] - kept)
+            going = np.argsort(tokens == EOS, axis=1, kind="stable")[:, :most]
             for b in np.flatnonzero(is_open):
                 for rank in np.flatnonzero(tokens[b, :beam] == EOS):
                     score = float(values[b, rank]) / self._penalty(length)
@@ -119,8 +121,8 @@ class Search:
             said = np.concatenate((chosen, ends), axis=2)
             places = (np.arange(size)[:, None] * kept + rows).ravel()
             past = {name: one[places] for name, one in past.items()}
-            if length == 1:
-                memory = {name: one.repeat(rows.shape[1], axis=0) for name, one in memory.items()}
+            if most != kept:  # a sentence's rows of it are the same
+                memory = {name: one[places] for name, one in memory.items()}
         return best
 
     def _longest(self, length: int) -> int:
