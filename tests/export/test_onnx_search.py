@@ -70,6 +70,16 @@ def test_it_finds_what_our_search_finds(
         assert [score for _, score in found] == pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.parametrize("count", [1, 4, 8, 59, 60, 70])
+@pytest.mark.parametrize("different", [1, 3, 1000])
+def test_the_highest_are_those_of_a_whole_sort(count: int, different: int) -> None:
+    """Of equal ones the first, also where some of these are left out."""
+    scores = np.random.default_rng(1).integers(different, size=(20, 60)).astype(np.float32)
+    scores[:, :7], scores[3], scores[4, 9] = -np.inf, -np.inf, np.nan
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    assert np.array_equal(onnx_search.highest(scores, count), expected)
+
+
 def test_padding_and_the_beginning_are_never_said() -> None:
     found = onnx_search.log_probabilities(np.zeros((1, 5), np.float32))
     assert found[0, 2:] == pytest.approx(np.log(1 / 5))

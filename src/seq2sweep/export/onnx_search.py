@@ -93,7 +93,7 @@ class Search:
             kept, vocabulary = said.shape[1], logits.shape[1]
             total = scores[:, :, None] + log_probabilities(logits).reshape(size, kept, vocabulary)
             total = total.reshape(size, -1)
-            order = np.argsort(-total, axis=1, kind="stable")[:, : 2 * beam]
+            order = highest(total, 2 * beam)
             rows, tokens = order // vocabulary, order % vocabulary
             values = np.take_along_axis(total, order, axis=1)
             # The K best, or all there are while those are fewer: one of each row ends.
@@ -132,6 +132,17 @@ class Search:
     def _penalty(self, length: int) -> float:
         paper = self.settings["length_penalty"] == "paper"
         return float(((5 + length) / 6 if paper else length) ** self.settings["alpha"])
+
+
+def highest(scores: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Where the highest of scores [B, N] are, best first and of equal ones the first: [B, count],
+    or [B, N] if that is less. Only those are sorted."""
+    last = min(count, scores.shape[1]) - 1
+    found = []
+    for row in -scores:
+        places = np.flatnonzero(~(row > np.partition(row, last)[last]))  # with all that are equal
+        found.append(places[np.argsort(row[places], kind="stable")[: last + 1]])
+    return np.array(found)
 
 
 def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float32]:
