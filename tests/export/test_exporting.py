@@ -8,6 +8,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from safetensors import SafetensorError
 
 from seq2sweep import config as configuration
+from seq2sweep import console
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data import utf8
@@ -315,6 +317,31 @@ def test_the_command_says_how_many_are_the_same(
     assert len(capsys.readouterr().out.splitlines()) == 40
     assert main(command(tmp_path, tiny_corpus, "--format", "safetensors")) == 2
     assert "exported exists: name a folder that does not" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_an_export_that_takes_long_is_not_silent(
+    made: Any, tmp_path: Path, tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    made()
+    say, told, export = console.say, threading.Event(), exporting.export
+
+    def heard(*given: Any, **more: Any) -> None:
+        say(*given, **more)
+        told.set()
+
+    def slow(*given: Any) -> Agreement:
+        assert told.wait(5)
+        return export(*given)
+
+    monkeypatch.setattr(console, "SILENT_SECONDS", 0.02)
+    monkeypatch.setattr(console, "say", heard)
+    monkeypatch.setattr(exporting, "export", slow)
+    assert main(command(tmp_path, tiny_corpus, "--format", "safetensors")) == 0
+    shown = capsys.readouterr()
+    assert re.search(r"export, \d+s\n", shown.err)
+    assert len(shown.out.splitlines()) == 1
 
 
 @pytest.mark.usefixtures("project")

@@ -334,9 +334,10 @@ def _export(options: argparse.Namespace) -> None:
 
     form = exporting.chosen(options.format, options.quantize)
     translator = opened(options)
-    pairs = agreement.sentences(options.check, CLEAN, translator.settings["data"]["target"])
-    with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
-        found = exporting.export(translator, form, options.folder, *pairs, bar.update)
+    with console.never_silent("export", sys.stderr):
+        pairs = agreement.sentences(options.check, CLEAN, translator.settings["data"]["target"])
+        with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
+            found = exporting.export(translator, form, options.folder, *pairs, bar.update)
     own, asked = translator.config, agreement.searching(translator, form).config
     print(f"{options.folder} holds the model for {form.title}: {found}")
     if asked.length_penalty != own.length_penalty:
