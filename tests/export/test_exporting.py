@@ -456,6 +456,20 @@ def test_transformers_alone_say_the_same_in_a_process_of_their_own(
     assert said == ours
 
 
+def test_texts_that_marians_tokenizer_takes_for_more_are_documented(
+    made: Any, tmp_path: Path
+) -> None:
+    installed("marian")
+    model, _ = made()
+    to_marian.Marian().write(model, tmp_path / "exported")
+    transformers = importlib.import_module("transformers")
+    tokens = transformers.MarianTokenizer.from_pretrained(tmp_path / "exported")
+    [alone] = model.vocabulary.encode(["alpha"])
+    assert tokens("alpha").input_ids == alone
+    assert tokens("alpha</s>").input_ids == [*alone, EOS]
+    assert tokens(">>quote<< alpha").input_ids == [tokens.unk_token_id, *alone]
+
+
 def test_the_documented_call_of_ctranslate2_cuts_no_long_sentence(
     made: Any, tmp_path: Path
 ) -> None:
