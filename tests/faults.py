@@ -1560,7 +1560,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if found.same < bounds.same * found.sentences:", "if found.same < 0:"),
             ("if not abs(found.own - found.theirs) <=", "if not found.own - found.theirs <="),
             ('changes["precision"] = "float32"', 'changes["precision"] = asked.precision'),
-            ("pairs[i * len(pairs) // count]", "pairs[i * (len(pairs) // count)]"),
+            ("{i * pairs // count for", "{i * (pairs // count) for"),
         ],
     },
     "tests/export/test_onnx_search.py": {

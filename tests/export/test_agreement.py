@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -97,12 +98,24 @@ def test_sentences_are_spread_over_the_set(lines: int, tmp_path: Path) -> None:
     assert all(apart - 1 < gap < apart + 2 for gap in gaps)
 
 
+def test_of_a_large_set_only_those_chosen_are_in_memory(tmp_path: Path) -> None:
+    files = tmp_path / "source", tmp_path / "target"
+    for file in files:
+        file.write_text(("word " * 800 + "\n") * 2_000)  # 8 MB each
+    tracemalloc.start()
+    try:
+        agreement.sentences(files, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 8e6
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, tiny_corpus: Corpus) -> None:
     with pytest.raises(UserError, match=r"has no test set .* --check SOURCE TARGET"):
         agreement.sentences(None, tmp_path)
     (tmp_path / "one").write_text("a\n")
     (tmp_path / "two").write_text("a\nb\n")
-    with pytest.raises(UserError, match=r"has 1 lines but .* 2: line i of both"):
+    with pytest.raises(UserError, match=r"has 1 lines but .* has 2 lines: line i of both"):
         agreement.sentences((tmp_path / "one", tmp_path / "two"), tmp_path)
     (tmp_path / "one").write_text("\n\n")
     with pytest.raises(UserError, match="hold no sentence"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from seq2sweep.config.datasets import TREES
 from seq2sweep.data import files
-from seq2sweep.data.reading import read_lines
+from seq2sweep.data.reading import read_lines, read_pairs
 from seq2sweep.data.treebank.trees import clean as cleaned
 from seq2sweep.data.treebank.trees import parse_tree
 from seq2sweep.data.vocabulary import BOS, EOS, PAD
@@ -67,20 +67,20 @@ def sentences(
             )
         files.verify(clean, "test")
     source, target = check or files.text_paths(clean, "test")
-    sides = [list(read_lines(path)) for path in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        raise UserError(
-            f"{source} has {len(sides[0])} lines but {target} {len(sides[1])}: line i of both must "
-            "be the same sentence"
-        )
+    pairs = sum(1 for _ in _pairs(source, target))
     if kind == TREES:
-        parse_gold(sides[1], str(target))
-    pairs = [pair for pair in zip(*sides, strict=True) if all(map(str.strip, pair))]
+        parse_gold(read_lines(target), str(target))
     if not pairs:
         raise UserError(f"{source} and {target} hold no sentence to check the export with")
-    count = min(SENTENCES, len(pairs))
-    chosen = [pairs[i * len(pairs) // count] for i in range(count)]
+    count = min(SENTENCES, pairs)
+    wanted = {i * pairs // count for i in range(count)}
+    chosen = [pair for i, pair in enumerate(_pairs(source, target)) if i in wanted]
     return [pair[0] for pair in chosen], [pair[1] for pair in chosen]
+
+
+def _pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """Those with text on both sides."""
+    return (pair for pair in read_pairs(source, target) if all(map(str.strip, pair)))
 
 
 def searching(translator: Translator, form: Format) -> Translator:
