@@ -137,7 +137,7 @@ def _difference(
         (base, references), (system, _) = one.texts(), other.texts()
     except NotComparableError as why:
         return dataclasses.replace(against(ours, theirs, None), seen=None), str(why)
-    if samples * len(references) > DRAWN_SENTENCES:
+    if samples > BOOTSTRAP_SAMPLES and samples * len(references) > DRAWN_SENTENCES:
         raise UserError(
             f"--samples {samples} of {len(references)} sentences are too many: at most "
             f"{DRAWN_SENTENCES:,} sentences can be drawn in all"
