@@ -250,7 +250,7 @@ def test_a_note_says_whose_hours_the_device_hours_are() -> None:
     assert "Device-hours are of" not in said(record)
     for one in record["trials"]:
         one["device"] = "CPU" if one["status"] == "finished" else None
-    assert "Device-hours are of this device: CPU." in said(record)
+    assert "Device-hours are of CPUs of any kind." in said(record)
     for one in record["trials"]:
         if one["variant"] == "A-heads-1":
             one["device"] = "NVIDIA H200"

@@ -111,7 +111,7 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
     lengths = length_scores.read(sweep)
     found = findings.findings(variants, lengths)
     of_table3 = any(one.source.startswith("Table 3") for one in found)
-    unlike = _unlike_paper(sweep.get("budget"))
+    unlike = _unlike_paper(sweep, variants)
     return Tables(
         headings=headings(score, _columns(variants)),
         rows=rows(variants, sweep),
@@ -215,10 +215,13 @@ def notes(
     return result
 
 
-def _unlike_paper(budget: str | None) -> list[str]:
+def _unlike_paper(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[str]:
     """What a verdict on Table 3 may come of, where rows have another budget than its own."""
     alike = {"tokens": "tokens", "flops": "FLOPs, larger models fewer steps"}
-    if budget not in alike:
+    budget = sweep.get("budget", "steps")
+    rows = [paper.counterpart(variant, variants[0]) for variant in variants]
+    has_big = any(row is not None and row.group == "big" for row in rows)
+    if budget not in alike or (budget == "tokens" and not has_big):  # with as many steps
         return []
     return [
         "The paper's rows have equal steps (big three times as many), those here equal "
@@ -264,13 +267,16 @@ def _precision(sweep: Mapping[str, Any]) -> list[str]:
 
 
 def devices_note(variants: Sequence[Variant]) -> list[str]:
-    """Of which devices the hours are, as far as it is known."""
+    """Of which devices the hours are, as far as it is known: of no CPU its kind."""
     rows: dict[str, list[str]] = {}
     for variant in variants:
         for device in variant.devices:
             rows.setdefault(device, []).append(variant.label)
     if len(rows) < 2:
-        return [f"Device-hours are of this device: {device}." for device in rows]
+        return [
+            f"Device-hours are of {'CPUs of any kind' if device == 'CPU' else device}."
+            for device in rows
+        ]
     each = "; ".join(f"{device}: {', '.join(labels)}" for device, labels in rows.items())
     both = " A row of several is their mean." * any(len(one.devices) > 1 for one in variants)
     return [f"Device-hours are of different devices, and do not compare. {each}.{both}"]
