@@ -154,7 +154,7 @@ class JobServer:
                 status = _status(error)
                 if status in (401, 403):
                     _wants_token(self.address)
-                if status == 404:
+                if status == 404 and ended is None:
                     raise OperationalError(
                         f"the cluster was restarted and does not know {name}: submit again"
                     ) from None
