@@ -151,8 +151,8 @@ class Machine:
             if rates is None or not roofline.serves(config.model):
                 return None
             sized = with_updates(config, times)
-            found = training(sized, load)
-            return speed.predicted(sized, found, size, rates, device.precision, workers)
+            whole = found if times == 1.0 else training(sized, load)
+            return speed.predicted(sized, whole, size, rates, device.precision, workers)
 
         if self.mfu is None:
             near = speed.recorded(

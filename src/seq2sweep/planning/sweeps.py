@@ -95,7 +95,7 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         note = "what Optuna will propose is not known: its trials are counted as the base variant"
     each = [row for row in rows for _ in range(row.trainings)]
     turns = _turns(config, found, each)
-    if not rungs:  # as `tune_runner` begins them
+    if config.sweep.scheduler == "none":  # as `tune_runner` begins them
         turns = [sorted(turn, key=lambda row: -row.steps) for turn in turns]
     ends = [row.seconds for row in each if row.seconds is not None]
     # They are known of all rows or of none.
