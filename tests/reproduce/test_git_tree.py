@@ -33,12 +33,19 @@ def test_a_clean_tree_has_no_changes(project: Path) -> None:
 def test_what_git_holds_of_a_folder(project: Path, tmp_path: Path) -> None:
     (project / "corpora").mkdir()
     (project / "corpora/mine.en").write_text("mine\n")
-    assert git_tree.holds(project, "src")
-    assert not git_tree.holds(project, "corpora")
-    git(project, "add", "corpora/mine.en")
-    assert git_tree.holds(project, "corpora")
+    (project / "corpora/.gitignore").write_text("*\n!.gitignore\n")
+    git(project, "add", "corpora/.gitignore")
+    git(project, "commit", "-qm", "a folder without text")
+    assert git_tree.holds(project, "HEAD", "src")
+    assert not git_tree.holds(project, "HEAD", "corpora")
+    git(project, "add", "-f", "corpora/mine.en")
+    assert not git_tree.holds(project, "HEAD", "corpora")
+    git(project, "commit", "-qm", "with text")
+    git(project, "rm", "-q", "--cached", "corpora/mine.en")
+    assert git_tree.holds(project, "HEAD", "corpora")
+    assert git_tree.holds(project, "a" * 40, "corpora"), "which is fetched later"
     (tmp_path / "no repository").mkdir()
-    assert git_tree.holds(tmp_path / "no repository", "corpora")
+    assert git_tree.holds(tmp_path / "no repository", "HEAD", "corpora")
 
 
 @pytest.mark.parametrize(

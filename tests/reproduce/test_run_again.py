@@ -161,7 +161,7 @@ def test_text_that_git_does_not_keep_is_read_where_the_project_has_it(
     monkeypatch: pytest.MonkeyPatch,
     kept: bool,
 ) -> None:
-    monkeypatch.setattr(run_again.git_tree, "holds", lambda project, folder: kept)
+    monkeypatch.setattr(run_again.git_tree, "holds", lambda project, commit, folder: kept)
     store.add(TRAINING, configuration.with_changes(tiny_config, {"data.folder": "corpora/mine"}))
     again(tmp_path, TRAINING)  # which does not have it either
     assert configuration.parse(tree.made["params"]).data.folder == "corpora/mine"

@@ -58,11 +58,16 @@ def files_of(project: Path, patch: bytes) -> list[str]:
     return sorted(line.split("\t", 2)[2] for line in table.split("\0") if line.count("\t") >= 2)
 
 
-def holds(project: Path, folder: str) -> bool:
-    """Whether git knows a file of a folder of the project; also where there is no git."""
-    with contextlib.suppress(GitError):
-        return bool(git(project, "ls-files", "-z", "--", folder))
-    return True
+def holds(project: Path, commit: str, folder: str) -> bool:
+    """Whether a commit has a file of a folder of the project, but for git's own; also where the
+    commit is not here."""
+    try:
+        listed = os.fsdecode(
+            git(project, "ls-tree", "-r", "-z", "--name-only", commit, "--", folder)
+        )
+    except GitError:
+        return True
+    return any(not Path(name).name.startswith(".git") for name in listed.split("\0") if name)
 
 
 def remotes(project: Path) -> dict[str, str]:

@@ -241,8 +241,8 @@ def _params(
     downloads = str((root / here["download"]["folder"]).resolve())
     values["download"] = here["download"] | {"folder": downloads}
     # Text that git does not keep is in no worktree.
-    texts = values["data"].get("folder")
-    if isinstance(texts, str) and (root / texts).is_dir() and not git_tree.holds(root, texts):
+    texts, commit = str(values["data"].get("folder", "")), record.content["commit"]
+    if (root / texts).is_dir() and not git_tree.holds(root, commit, texts):
         values["data"]["folder"] = str((root / texts).resolve())
     values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
     trained = record.content["trained"]
