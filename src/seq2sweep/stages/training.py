@@ -187,8 +187,8 @@ def tag_training(run: Recorder, begun: dict[str, str], lineage: dict[str, str]) 
     A commit that is not known changes none, as MLflow may know it.
     """
     if lineage["git.commit"] != UNKNOWN:
-        # Also that there were no changes, where there are now.
-        run.tag({key: lineage[key] for key in tags(begun) if key in lineage} | tags(lineage))
+        # Also that there were no changes, where there are now, or were when it was trained before.
+        run.tag(tags(begun) | tags(lineage) | {"git.dirty": lineage.get("git.dirty", UNKNOWN)})
 
 
 def train(
