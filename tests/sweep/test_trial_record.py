@@ -150,6 +150,23 @@ def test_a_stopped_trial_that_resumes_is_of_what_trains_it_further(
     assert json.loads((tmp_path / "result.json").read_text())["made_by"] == wanted
 
 
+def test_what_trained_a_trial_and_was_interrupted_is_not_what_stopped_it_before(
+    variant: Variant, tmp_path: Path
+) -> None:
+    def open_by(torch: str) -> TrialRecord:
+        made_by = {"version.torch": torch}
+        return TrialRecord.open(variant, RunStore(tmp_path), "asha", "", False, made_by)
+
+    save(tmp_path / checkpoint_name(4), 4)
+    open_by("2.12.0").end("stopped early", None, 1.0)
+    open_by("2.13.0").earlier = None
+    save(tmp_path / checkpoint_name(8), 8)  # and then it was interrupted
+    again = open_by("2.13.0")
+    again.earlier = None
+    again.end("stopped early", None, 1.0)
+    assert again.result().made_by == {"version.torch": "2.13.0"}
+
+
 def test_a_folder_with_the_result_of_another_variant_is_no_earlier_one(
     variant: Variant, tmp_path: Path
 ) -> None:

@@ -125,8 +125,10 @@ def test_what_an_earlier_sweep_trained_comes_from_the_libraries_of_then(
     now = {"git.commit": "b", "version.torch": "2.13.0", "data.dataset": "sum"}
     then = {"git.commit": "a", "version.torch": "2.12.0"}
     sweep.recorder.lineage = now
-    new, known, unknown, *_ = sweep.trials
+    new, known, unknown, stopped_again, *_ = sweep.trials
     with sweep.parent, sweep.recorder:
+        sweep.start(stopped_again, made_by=now)
+        sweep.end(stopped_again, "stopped early", made_by=then)
         sweep.start(new, made_by=now)
         sweep.start(known, done_before=True, made_by=then)
         sweep.start(unknown, done_before=True, made_by=None)
@@ -134,7 +136,7 @@ def test_what_an_earlier_sweep_trained_comes_from_the_libraries_of_then(
             sweep.end(name)
     runs = sweep.recorded(store)
     nobody = dict.fromkeys(then, "unknown")
-    for name, made_by in ((new, now), (known, then), (unknown, nobody)):
+    for name, made_by in ((new, now), (known, then), (unknown, nobody), (stopped_again, then)):
         told = sweep.lineage(runs[name])
         assert {key: told[key] for key in now} == now | made_by
         assert runs[name].data.tags["git.commit"] == made_by["git.commit"]

@@ -117,7 +117,7 @@ class TrialRecord:
             earlier = json.loads((store.folder / RESULT_NAME).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             earlier = None
-        known = earlier if earlier and earlier["fingerprint"] == variant.fingerprint else None
+        known = earlier if earlier and earlier["fingerprint"] == variant.fingerprint else {}
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
             again = earlier["status"] == "failed" and not final
@@ -127,8 +127,8 @@ class TrialRecord:
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
-        if known is not None and (newest := record.checkpoint()):
-            record.before = checkpoint_step(newest), known.get("made_by")
+        step = known.get("trained_step", known.get("scored_step"))  # of an earlier version
+        record.before = None if step is None else (step, known.get("made_by"))
         return record
 
     def _lacks_checkpoint(self) -> str | None:
@@ -198,12 +198,14 @@ class TrialRecord:
             "wall_seconds": self.wall_seconds,
             "journal": str(self.folder / JOURNAL_NAME),
             "nodes": nodes_of(self.folder),
+            "made_by": self.made_by,
         }
         self.on_trial(status, self.variant, figures | details)
 
     def save(self) -> None:
         """Write result.json."""
-        scored = self.checkpoint() if self.scores else None
+        newest = self.checkpoint()
+        step = None if newest is None else checkpoint_step(newest)
         tried = bool(self.scores or self.cause)
         content = {
             "fingerprint": self.variant.fingerprint,
@@ -213,7 +215,8 @@ class TrialRecord:
             "wall_seconds": self.wall_seconds,
             "told_step": self.last_step if self.earlier is None else self.told_before(),
             "scores": self.scores,
-            "scored_step": None if scored is None else checkpoint_step(scored),
+            "scored_step": step if self.scores else None,
+            "trained_step": step,
             "translations_sha256": self.translated,
             "scored_as": self._scored_as(bool(self.scores)) if tried else None,
             "made_by": self.made_by,

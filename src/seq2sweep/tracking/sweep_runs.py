@@ -173,8 +173,13 @@ class SweepRecorder:
         trial = Ended(status, shown, cause)
         self.ended[variant.name] = trial
         nodes = figures["nodes"]
+        begun = self.lineages[variant.name]
+        lineage = begun | (figures.get("made_by") or {})
+        if lineage != begun:  # it resumed, and was stopped again before it trained further
+            self.lineages[variant.name] = lineage
+            run.tag(tags(lineage))
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
-        run.text(LINEAGE, document(self.lineages[variant.name], variant.config, more))
+        run.text(LINEAGE, document(lineage, variant.config, more))
         if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
             run.params({TOKENS_PER_PASS: figures["tokens_per_pass"]})
         run.log(named(COST, cost))
