@@ -236,14 +236,13 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
 
 
 def _left_to_others(relay: Relay) -> int:
-    """Outboxes of other stores that these do not hold whole; a training's stays when they do."""
-    boxes, count = outboxes(relay.root), 0
-    ours = {box.name for box in outboxes(relay.root, relay.to)}
-    for box in boxes:
-        if box.name not in ours:
-            # Removed in between, or another user's.
-            with contextlib.suppress(OSError):
-                count += relay.cursor(box).position < box.path.stat().st_size
+    """Outboxes that other stores do not hold whole; a training's stays when they do."""
+    count = 0
+    for box in outboxes(relay.root):
+        # Removed in between, or another user's.
+        with contextlib.suppress(OSError):
+            have = relay.cursor(box).holders(box.path.stat().st_size)
+            count += bool(relay.to.awaiting(box) - have - {relay.to.place})
     return count
 
 
