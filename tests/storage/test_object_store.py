@@ -291,7 +291,7 @@ def test_a_bucket_of_another_region(
 ) -> None:
     """Waiting does not mend it."""
     with ThreadingHTTPServer(("127.0.0.1", 0), OfAnotherRegion) as server:
-        threading.Thread(target=server.serve_forever).start()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
         there = ObjectStore(f"s3://{name}/runs")
         try:
