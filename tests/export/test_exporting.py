@@ -137,7 +137,7 @@ def test_onnx_says_the_same_and_so_does_the_program_beside_it(
     assert by(["-I", "exported/translate.py"], lines, tmp_path) == ours
 
 
-@pytest.mark.parametrize("kind", ["word_piece", "bytes"])
+@pytest.mark.parametrize("kind", [pytest.param("word_piece", marks=pytest.mark.thorough), "bytes"])
 def test_the_program_beside_it_takes_tokens_of_other_vocabularies(
     kind: str, tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:

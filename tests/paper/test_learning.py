@@ -83,7 +83,9 @@ def test_it_memorises_sentences_with_another_mixer(mixer: str, tmp_path: Path) -
     memorises(of_the_phrasebook(), {f"model.{side}_mixer": mixer for side in SIDES}, tmp_path)
 
 
-@pytest.mark.parametrize("pairs_of", [of_the_phrasebook, of_multi30k])
+@pytest.mark.parametrize(
+    "pairs_of", [of_the_phrasebook, pytest.param(of_multi30k, marks=pytest.mark.thorough)]
+)
 def test_it_memorises_sentences(pairs_of: Callable[[], Pairs], tmp_path: Path) -> None:
     memorises(pairs_of(), {}, tmp_path)
 
