@@ -66,6 +66,9 @@ TINY: dict[str, Any] = {
 }
 
 
+pytestmark = pytest.mark.timeout(1200)  # the whole way takes 140 s, and 560 s on a busy machine
+
+
 class Project:
     """A copy of the project in a folder and a git repository of its own."""
 
@@ -100,7 +103,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=560,
+            timeout=1100,
             check=False,
         )
         assert done.returncode == 0, done.stdout
