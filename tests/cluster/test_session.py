@@ -516,7 +516,7 @@ def test_workers_run_the_code_that_was_there_when_ray_started(temporary: Path) -
     output, _ = run_script(
         EDITED, PYTHONPATH=str(source), RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job)
     ).communicate(timeout=180)
-    assert output == "False\n"
+    assert output.splitlines()[-1:] == ["False"]
 
 
 def test_variables_for_ray_do_not_stay_and_the_users_own_do(

@@ -193,9 +193,8 @@ def recorded(
     """As the nearest of the runs had it: the same model first, then the same workers and tokens an
     update, the newest.
 
-    workers, each: as many workers, each of so many CPUs or GPUs. predicted: what a roofline says of
-    such, with so many times the tokens an update, by which the rate is scaled where these differ.
-    None where no model is near.
+    workers, each: as many workers, each of so many CPUs or GPUs. predicted: by a roofline, of such
+    with so many times the tokens an update. None where no model is near.
     """
 
     def ratio(run: Run) -> float:
@@ -206,10 +205,12 @@ def recorded(
         found = run.tokens_per_update / wanted.tokens_per_update
         return found if max(found, 1 / found) > ALIKE else 1.0
 
+    def has_others(run: Run) -> bool:
+        return (run.workers, run.each) != (workers, each)
+
     def order(run: Run) -> tuple[float, int, float]:
         far = max(ratio(run), 1 / ratio(run))
-        others = ((run.workers, run.each) != (workers, each)) + (times(run) != 1.0)
-        return far if far > ALIKE else 1.0, others, -run.ended
+        return far if far > ALIKE else 1.0, has_others(run) + (times(run) != 1.0), -run.ended
 
     near = [
         run
@@ -222,7 +223,7 @@ def recorded(
     far, others, _ = order(run)
     how = f"from the run of {time.strftime('%Y-%m-%d', time.gmtime(run.ended))} on such "
     how += "CPUs" if device == "CPU" else "GPUs"
-    if (run.workers, run.each) != (workers, each):
+    if has_others(run):
         how += f" with {run.workers} worker(s)" + f" of {run.each} thread(s)" * (device == "CPU")
     if times(run) != 1.0:
         how += f", whose updates have {run.tokens_per_update:,.0f} tokens of both sides"
