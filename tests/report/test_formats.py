@@ -120,7 +120,7 @@ def test_what_all_rows_get_alike_is_said(budget: str, note: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "what"), [("steps", ""), ("tokens", "tokens"), ("flops", "FLOPs, larger models")]
+    ("budget", "what"), [("steps", ""), ("tokens", ""), ("flops", "FLOPs, larger models")]
 )
 def test_verdicts_on_rows_that_were_not_trained_as_the_papers_say_so(
     budget: str, what: str

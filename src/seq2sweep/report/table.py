@@ -111,7 +111,7 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
     lengths = length_scores.read(sweep)
     found = findings.findings(variants, lengths)
     of_table3 = any(one.source.startswith("Table 3") for one in found)
-    unlike = _unlike_paper(sweep, variants)
+    unlike = _unlike_paper(sweep.get("budget"))
     return Tables(
         headings=headings(score, _columns(variants)),
         rows=rows(variants, sweep),
@@ -215,17 +215,13 @@ def notes(
     return result
 
 
-def _unlike_paper(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[str]:
+def _unlike_paper(budget: str | None) -> list[str]:
     """What a verdict on Table 3 may come of, where rows have another budget than its own."""
-    alike = {"tokens": "tokens", "flops": "FLOPs, larger models fewer steps"}
-    budget = sweep.get("budget", "steps")
-    rows = [paper.counterpart(variant, variants[0]) for variant in variants]
-    has_big = any(row is not None and row.group == "big" for row in rows)
-    if budget not in alike or (budget == "tokens" and not has_big):  # with as many steps
+    if budget != "flops":
         return []
     return [
-        "The paper's rows have equal steps (big three times as many), those here equal "
-        f"{alike[budget]}: a difference that is not as published may come of that."
+        "The paper's rows have equal steps (big three times as many), those here equal FLOPs, "
+        "larger models fewer steps: a difference that is not as published may come of that."
     ]
 
 
