@@ -1235,8 +1235,9 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         job_server(client).follow("train-1", lambda text: None)
 
 
+@pytest.mark.parametrize("status", [500, 404])
 def test_a_log_that_can_never_be_had_hides_no_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     now = 0.0
 
@@ -1247,7 +1248,7 @@ def test_a_log_that_can_never_be_had_hides_no_end(
 
     monkeypatch.setattr(job_client, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     client = FakeClient([["one\n"] for _ in range(2000)])
-    refusal = RuntimeError("Request failed with status code 500: no such file")
+    refusal = RuntimeError(f"Request failed with status code {status}: no such file")
     monkeypatch.setattr(client, "get_job_logs", Mock(side_effect=refusal))
     ended = client.get_job_info("train-1")
     ended.status = JobStatus.FAILED
@@ -1256,6 +1257,7 @@ def test_a_log_that_can_never_be_had_hides_no_end(
     assert job_server(client).follow("train-1", shown.append) is ended
     assert shown == ["one\n"]
     assert capsys.readouterr().out == f"the rest of train-1's log cannot be had: {refusal}\n"
+    assert (now > 0) == (status == 500), "a job that is forgotten is not waited for"
 
 
 def test_a_log_that_came_for_hours_is_followed_after_a_broken_connection(

@@ -158,7 +158,7 @@ class JobServer:
                     raise OperationalError(
                         f"the cluster was restarted and does not know {name}: submit again"
                     ) from None
-                if time.monotonic() - log.heard > PATIENCE_SECONDS:
+                if status == 404 or time.monotonic() - log.heard > PATIENCE_SECONDS:
                     if ended is None:
                         raise JobServerAwayError from None
                     console.say(f"the rest of {name}'s log cannot be had: {_first_line(error)}")
