@@ -149,7 +149,11 @@ def test_a_variant_comes_from_what_trained_its_seeds(
     now = {"git.commit": "b", "git.dirty": "true", "host": "new", "data.dataset": "sum"}
     then = {"git.commit": "a", "git.dirty": "false", "host": "old"}
     sweep.recorder.lineage = now
+    resumed = [*sweep.trials.values()][-1].variant
     with sweep.parent, sweep.recorder:
+        for seed in (1, 2):  # resumed, and stopped before they were trained further
+            sweep.start(f"{resumed} seed={seed}", made_by=now)
+            sweep.end(f"{resumed} seed={seed}", "stopped early", made_by=then)
         for seed in (1, 2):
             sweep.start(f"base seed={seed}", done_before=True, made_by=then)
         sweep.start("A-heads-1 seed=1", done_before=True, made_by=then)
@@ -158,7 +162,8 @@ def test_a_variant_comes_from_what_trained_its_seeds(
             sweep.start(f"D-dropout-0.0 seed={seed}")
     runs = sweep.recorded(store)
     both = {"git.commit": "a, b", "git.dirty": "false, true", "host": "old, new"}
-    for name, made_by in (("base", then), ("A-heads-1", both), ("D-dropout-0.0", now)):
+    made = {"base": then, "A-heads-1": both, "D-dropout-0.0": now, resumed: then}
+    for name, made_by in made.items():
         told, tags = sweep.lineage(runs[name]), runs[name].data.tags
         assert {key: told[key] for key in now} == now | made_by
         assert "train.seed" not in told["params"]

@@ -127,7 +127,9 @@ class TrialRecord:
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
-        step = known.get("trained_step", known.get("scored_step"))  # of an earlier version
+        step = known.get("trained_step")
+        if known and step is None and (newest := record.checkpoint()):  # of an earlier version
+            step = checkpoint_step(newest)
         record.before = None if step is None else (step, known.get("made_by"))
         return record
 

@@ -132,7 +132,7 @@ class SweepRecorder:
                 run = Recorder(root, variant.variant, params=own, tags=known, **about)
                 self.use_data(run, config)
                 self.variants[variant.variant] = VariantRun(run, variant)
-            self.variants[variant.variant].come_from(lineage)
+            self.variants[variant.variant].come_from(variant.seed, lineage)
             above = self.variants[variant.variant].run.name
         run = Recorder(
             root,
@@ -174,10 +174,11 @@ class SweepRecorder:
         self.ended[variant.name] = trial
         nodes = figures["nodes"]
         begun = self.lineages[variant.name]
-        lineage = begun | (figures.get("made_by") or {})
+        unknown = dict.fromkeys(made_by(self.lineage), UNKNOWN)
+        lineage = begun | (figures.get("made_by", begun) or unknown)
         if lineage != begun:  # it resumed, and was stopped again before it trained further
             self.lineages[variant.name] = lineage
-            run.tag(tags(lineage))
+            run.tag(tags(lineage) | {"git.dirty": lineage.get("git.dirty", UNKNOWN)})
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
         run.text(LINEAGE, document(lineage, variant.config, more))
         if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
@@ -187,6 +188,7 @@ class SweepRecorder:
         run.tag({"outcome": status})
         run.finish(status, cause)
         if variant.variant in self.variants:
+            self.variants[variant.variant].come_from(variant.seed, lineage)
             self.variants[variant.variant].end(variant.seed, trial)
 
     def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
@@ -211,15 +213,17 @@ class VariantRun:
     def __init__(self, run: Recorder, variant: Variant) -> None:
         self.run, self.variant, self.seeds = run, variant, variant.config.sweep.seeds
         self.ended: dict[int, Ended] = {}
-        self.lineages: list[dict[str, str]] = []
+        self.lineages: dict[int, dict[str, str]] = {}
         self.logged = False
 
-    def come_from(self, lineage: dict[str, str]) -> None:
-        """A seed has begun; lineage: of its run, maybe another than that of the seeds before it."""
-        if lineage not in self.lineages:
-            self.lineages.append(lineage)
-            whole = of_several(self.lineages)
-            self.run.tag(tags(whole))
+    def come_from(self, seed: int, lineage: dict[str, str]) -> None:
+        """A seed has begun, or ended; lineage: of its run, maybe another than that of the seeds
+        before it."""
+        before = of_several(self.lineages.values())
+        self.lineages[seed] = lineage
+        whole = of_several(self.lineages.values())
+        if whole != before:
+            self.run.tag(tags(whole) | {"git.dirty": whole.get("git.dirty", UNKNOWN)})
             self.run.text(LINEAGE, document(whole, self.variant.config, without=["train.seed"]))
 
     def end(self, seed: int, ended: Ended) -> None:
