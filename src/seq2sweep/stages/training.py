@@ -46,9 +46,9 @@ from seq2sweep.tracking.lineage import (
     environment,
     made_by,
     origin_tags,
+    other_tags,
     parameters,
     same_machine,
-    tags,
 )
 from seq2sweep.tracking.recorder import COST, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
@@ -103,7 +103,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         with ray_session(config.cluster):
             data = header["fingerprint"]
             status, trained_here = train(config, store, encoded, data, run, made_by(lineage))
-            begun, (lineage, same) = lineage, of_training(store, lineage, trained_here)
+            lineage, same = of_training(store, lineage, trained_here)
         kept = export(status.checkpoints, config, run_of, lineage, status.summary, exported_to)
         relay.flush()
         relay.say_page(run)
@@ -116,7 +116,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
         run.log(named(COST, {"parameters": parameter_count} | known))
         run.replaces = trained_here
-        tag_training(run, begun, lineage)
+        tag_training(run, lineage)
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
         run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
@@ -181,14 +181,14 @@ def of_training(
     return lineage | then, same_machine(now, then)
 
 
-def tag_training(run: Recorder, begun: dict[str, str], lineage: dict[str, str]) -> None:
-    """Give a run that began with the tags of the lineage `begun` those of what trained.
+def tag_training(run: Recorder, lineage: dict[str, str]) -> None:
+    """Give a run that began with the tags of now, or has those of a training before, those of what
+    trained.
 
     A commit that is not known changes none, as MLflow may know it.
     """
     if lineage["git.commit"] != UNKNOWN:
-        # Also that there were no changes, where there are now, or were when it was trained before.
-        run.tag(tags(begun) | tags(lineage) | {"git.dirty": lineage.get("git.dirty", UNKNOWN)})
+        run.tag(other_tags(lineage))
 
 
 def train(

@@ -100,6 +100,11 @@ def tags(lineage: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def other_tags(lineage: Mapping[str, str]) -> dict[str, str]:
+    """`tags` for a run that has those of another lineage: also that there were no changes."""
+    return tags(lineage) | {"git.dirty": lineage.get("git.dirty", UNKNOWN)}
+
+
 def parameters(config: configuration.Config, *sections: str) -> dict[str, Any]:
     """What of these sections MLflow shows beside a run: values that say something.
 

@@ -28,6 +28,7 @@ from seq2sweep.tracking.lineage import (
     made_by,
     of_several,
     origin_tags,
+    other_tags,
     parameters,
     tags,
 )
@@ -151,8 +152,10 @@ class SweepRecorder:
 
         figures: of the event "started".
         """
-        if not figures.get("done_before"):
-            return self.lineage
+        return self._as_trained(figures) if figures.get("done_before") else self.lineage
+
+    def _as_trained(self, figures: Mapping[str, Any]) -> dict[str, str]:
+        """The lineage with what trained a trial, as its event says, where that is known."""
         unknown = dict.fromkeys(made_by(self.lineage), UNKNOWN)
         return self.lineage | (figures.get("made_by") or unknown)
 
@@ -174,11 +177,10 @@ class SweepRecorder:
         self.ended[variant.name] = trial
         nodes = figures["nodes"]
         begun = self.lineages[variant.name]
-        unknown = dict.fromkeys(made_by(self.lineage), UNKNOWN)
-        lineage = begun | (figures.get("made_by", begun) or unknown)
+        lineage = self._as_trained(figures) if "made_by" in figures else begun
         if lineage != begun:  # it resumed, and was stopped again before it trained further
             self.lineages[variant.name] = lineage
-            run.tag(tags(lineage) | {"git.dirty": lineage.get("git.dirty", UNKNOWN)})
+            run.tag(other_tags(lineage))
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
         run.text(LINEAGE, document(lineage, variant.config, more))
         if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
@@ -223,7 +225,7 @@ class VariantRun:
         self.lineages[seed] = lineage
         whole = of_several(self.lineages.values())
         if whole != before:
-            self.run.tag(tags(whole) | {"git.dirty": whole.get("git.dirty", UNKNOWN)})
+            self.run.tag(other_tags(whole))
             self.run.text(LINEAGE, document(whole, self.variant.config, without=["train.seed"]))
 
     def end(self, seed: int, ended: Ended) -> None:
