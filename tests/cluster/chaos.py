@@ -24,7 +24,8 @@ from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from tests.train.test_interruption import told
 
 ROOT = Path(__file__).parents[2]
-LONGEST_WAIT = 180.0
+LONGEST_WAIT = 540.0
+"""Seconds after which something hangs: ten times what takes longest, below pytest's own limit."""
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,13 @@ class Target:
         wait_until(has_come, every)
 
 
-def wait_until(condition: Callable[[], object], every: float = 0.05) -> None:
-    """Poll, and fail when it takes absurdly long."""
+def wait_until(
+    condition: Callable[[], object], every: float = 0.05, said: Callable[[], str] = str
+) -> None:
+    """Poll, and fail when it takes absurdly long, with the end of what was said until then."""
     give_up = time.monotonic() + LONGEST_WAIT
     while not condition():
-        assert time.monotonic() < give_up, "nothing happens any more"
+        assert time.monotonic() < give_up, f"nothing happens any more: {said()[-2000:]}"
         time.sleep(every)
 
 
@@ -177,7 +180,7 @@ class StageProcess:
 
     def __init__(self, name: str, project: Path, config: Config, temporary: Path) -> None:
         """temporary: where its Ray is to lie."""
-        self.name, self.project = name, project
+        self.name, self.project, self.temporary = name, project, temporary
         project.mkdir(exist_ok=True)
         (project / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
         self.environment = {
@@ -206,9 +209,23 @@ class StageProcess:
         self.process.kill()
         self.process.wait()
 
+    def end(self) -> None:
+        """With its Ray, which a guard ends and removes after a kill."""
+        self.kill()
+        wait_until(lambda: not any(self.temporary.glob("s2s-*")), said=self.said)
+
     def finish(self) -> None:
         assert self.process is not None
-        assert self.process.wait(timeout=300) == 0, self.said()[-2000:]
+        assert self.process.wait(timeout=LONGEST_WAIT) == 0, self.said()[-2000:]
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds, or the stage has ended, which is an error."""
+
+        def has_come() -> bool:
+            assert not self.ended(), self.said()[-2000:]
+            return condition()
+
+        wait_until(has_come, 0.1, self.said)
 
     def said(self) -> str:
         """What all of its processes have said."""

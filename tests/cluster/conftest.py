@@ -45,7 +45,7 @@ def make_stage(
 
     yield make
     for stage in stages:
-        stage.kill()
+        stage.end()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from seq2sweep.config import Config
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import RESULT_NAME
 from seq2sweep.sweep.variants import variants
-from tests.cluster.chaos import StageProcess, wait_until
+from tests.cluster.chaos import StageProcess
 from tests.conftest import Corpus
 from tests.train.test_interruption import go_on
 
@@ -44,15 +43,6 @@ class SweepStage(StageProcess):
         self.counts = project / "updates.txt"
         self.environment["COUNT_UPDATES"] = str(self.counts)
         self.environment["PYTHONPATH"] += f"{os.pathsep}{COUNTING}"
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until it holds, or the stage has ended, which is an error."""
-
-        def has_come() -> bool:
-            assert not self.ended(), self.said()[-2000:]
-            return condition()
-
-        wait_until(has_come, 0.1)
 
     def updates(self) -> list[Update]:
         """All that were ever begun, in order."""

@@ -26,6 +26,7 @@ from seq2sweep.runs.run_store import RunStatus
 from seq2sweep.runs.warm_start import run_name
 from seq2sweep.stages.stage import origin
 from tests.cluster.chaos import (
+    LONGEST_WAIT,
     Moment,
     StageProcess,
     Target,
@@ -103,7 +104,7 @@ def test_workers(
             target.wait_for(moment).kill()
             KILLS[f"worker, {moment.kind}"] += 1
             torn += any(folder.glob(".step-*.partial"))
-        outcome = training.result(timeout=300)
+        outcome = training.result(timeout=LONGEST_WAIT)
     assert outcome.summary["step"] == config.train.steps
     assert torn >= (3 if thorough else 1), "kills came too late to leave half a checkpoint"
     assert_same(folder, undisturbed, config.train.steps)
@@ -131,7 +132,7 @@ def test_a_worker_that_stands_still_is_started_again(
         finally:
             with contextlib.suppress(psutil.NoSuchProcess):
                 stopped.kill()
-        training.result(timeout=300)
+        training.result(timeout=LONGEST_WAIT)
     assert_same(folder, undisturbed, config.train.steps)
 
 
@@ -173,7 +174,7 @@ def start_stage(
 
     yield make
     for stage in stages:
-        stage.kill()
+        stage.end()
 
 
 @pytest.mark.thorough

@@ -116,13 +116,13 @@ def stage(
     kinds = {"train": TrainStage, "sweep": SweepStage}
     made = kinds[request.param](project / "stage", config, tiny_corpus, temporary)
     yield made
-    made.kill()
+    made.end()
 
 
 def last_line(stage: StageProcess) -> str:
     """Of a stage that fails, which says so in a line."""
     assert stage.process is not None
-    assert stage.process.wait(timeout=300) == EXIT_FAILURE, stage.said()[-2000:]
+    assert stage.process.wait(timeout=LONGEST_WAIT) == EXIT_FAILURE, stage.said()[-2000:]
     said = stage.said()
     assert "Traceback" not in said
     assert "(raylet)" not in said
@@ -166,7 +166,7 @@ def test_ray_itself_dies(stage: StageProcess, victim: str, thorough: bool) -> No
     endless = configuration.with_changes(configuration.load(params), changes)
     params.write_text(configuration.dump(endless), encoding="utf-8")
     stage.start()
-    wait_until(lambda: stage.ended() or "step     20/" in stage.said())
+    stage.wait_for(lambda: "step     20/" in stage.said())
     assert stage.process is not None
     below = psutil.Process(stage.process.pid).children(recursive=True)
     (process,) = [one for one in below if victim in " ".join(one.cmdline()[:1])]
@@ -178,6 +178,6 @@ def test_ray_itself_dies(stage: StageProcess, victim: str, thorough: bool) -> No
     )
     if thorough:
         stage.start()
-        wait_until(lambda: stage.ended() or len(re.findall(r"step +\d+/", stage.said())) > 8)
+        stage.wait_for(lambda: len(re.findall(r"step +\d+/", stage.said())) > 8)
         found = [int(step) for step in re.findall(r"step +(\d+)/\d+  loss", stage.said())]
         assert found.count(5) == 1, "the first steps are not done again"

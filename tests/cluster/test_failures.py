@@ -27,7 +27,7 @@ from seq2sweep.runs import journal, layout
 from seq2sweep.runs.layout import checkpoint_name
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
-from tests.cluster.chaos import wait_until
+from tests.cluster.chaos import LONGEST_WAIT, wait_until
 from tests.cluster.driver import events, start, train
 from tests.conftest import Corpus
 from tests.train.test_interruption import work_together
@@ -161,7 +161,7 @@ def test_workers_start_beside_another_job_and_more_join_when_it_ends(
         heard.append(event)
         saved |= {path.name for path in (project / "runs/run").glob("interrupted-*")}
     assert driver.stderr is not None
-    assert driver.wait(60) == 0, driver.stderr.read()
+    assert driver.wait(LONGEST_WAIT) == 0, driver.stderr.read()
     (name,) = saved
     assert int(name.split("-")[-1]) not in (500, 1000)
     assert [step for kind, step in heard if kind == "logged"] == list(range(1, 1001))
@@ -218,7 +218,7 @@ def test_nodes_that_leave_and_come(
                 nodes.remove_node(first, allow_graceful=False)
                 assert ("finished", 140) not in heard
     assert driver.stderr is not None
-    assert driver.wait(60) == 0, driver.stderr.read()
+    assert driver.wait(LONGEST_WAIT) == 0, driver.stderr.read()
     watcher.join()
     assert [step for kind, step in heard if kind == "logged"] == list(range(5, 141, 5))
 

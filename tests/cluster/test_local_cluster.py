@@ -30,6 +30,7 @@ from ray._private import node, services
 from seq2sweep.cluster import local_cluster, ray_internals, reaper, session
 from seq2sweep.cluster.signals import ENDINGS, held_back, signals_as_interrupts
 from seq2sweep.errors import OperationalError, UserError
+from tests.cluster.chaos import LONGEST_WAIT
 
 STRANGER = Path(__file__).with_name("stranger.py")
 NOBODY = 65534
@@ -102,7 +103,7 @@ def ours() -> Iterator[Ours]:
         yield Ours(folder, token, processes, listeners, gloo, root)
     finally:
         driver.send_signal(signal.SIGTERM)
-        driver.wait(60)
+        driver.wait(LONGEST_WAIT)
         shutil.rmtree(root)
 
 
@@ -136,7 +137,7 @@ def strange(places: list[tuple[str, int]], files: list[str], *inside: str) -> An
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=300,
+        timeout=LONGEST_WAIT,
     )
     return json.loads(told.stdout)
 

@@ -15,7 +15,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from seq2sweep.cluster.session import Node, cpus_per_worker, places, while_waiti
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError
 from tests.clone import copy_project
+from tests.cluster.chaos import LONGEST_WAIT, wait_until
 
 # --- what fits -----------------------------------------------------------------------------------
 
@@ -392,7 +393,7 @@ def test_a_running_cluster_is_joined_and_left_alone(cluster: None) -> None:
         f"os.environ['RAY_ADDRESS'] = '{address}'\n"
         "join(config)\n"
     )
-    output, _ = run_script(body).communicate(timeout=120)
+    output, _ = run_script(body).communicate(timeout=LONGEST_WAIT)
     assert output.splitlines() == [f"{address} [Node(cpus=2.0, gpus=0.0)]", "False"] * 2
     assert session.nodes() == [Node(2, 0)]
 
@@ -406,7 +407,7 @@ def test_a_cluster_that_wants_another_token_is_a_user_error(cluster: None) -> No
         "    print(error)\n",
         RAY_AUTH_TOKEN="0" * 64,
     )
-    output, _ = script.communicate(timeout=120)
+    output, _ = script.communicate(timeout=LONGEST_WAIT)
     assert output.startswith(f"cluster.address: the Ray cluster at {address} does not take")
     assert len(output.splitlines()) == 1
 
@@ -487,7 +488,7 @@ def test_workers_run_the_drivers_code_also_on_nodes_that_join_later(temporary: P
         RAY_TMPDIR=str(temporary),
         RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job),
         OMP_WAIT_POLICY="active",
-    ).communicate(timeout=180)
+    ).communicate(timeout=LONGEST_WAIT)
     of_node = (False, "kept", "active")
     assert output.splitlines() == [str([of_node]), str([of_node, of_node])]
 
@@ -515,7 +516,7 @@ def test_workers_run_the_code_that_was_there_when_ray_started(temporary: Path) -
     job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}}
     output, _ = run_script(
         EDITED, PYTHONPATH=str(source), RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job)
-    ).communicate(timeout=180)
+    ).communicate(timeout=LONGEST_WAIT)
     assert output.splitlines()[-1:] == ["False"]
 
 
@@ -626,7 +627,7 @@ def test_no_process_and_no_file_is_left_of_a_driver_that_raises() -> None:
     assert script.stdout is not None
     folder = said_folder(script.stdout)
     assert folder.is_dir()
-    assert script.wait(timeout=60) == 1
+    assert script.wait(timeout=LONGEST_WAIT) == 1
     named = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])]
     assert named == []
     assert not folder.parents[1].exists()
@@ -650,19 +651,11 @@ def test_a_signal_to_the_whole_group_is_the_drivers_to_answer(number: signal.Sig
     folder, processes = started(script)
     assert len(processes) > 5
     os.killpg(script.pid, number)
-    said, _ = script.communicate(timeout=120)
+    said, _ = script.communicate(timeout=LONGEST_WAIT)
     assert said.split() == ["alive"]
     assert script.returncode == -signal.SIGINT
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     assert not Path(folder).exists()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """For half a minute at most."""
-    give_up = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
 
 
 def started(script: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
@@ -720,7 +713,7 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
         reader.kill()
         for script in (killed, other):
             script.terminate()
-            script.communicate(timeout=60)
+            script.communicate(timeout=LONGEST_WAIT)
     assert not Path(others_folder).exists()
     assert psutil.wait_procs(others, timeout=30)[1] == []
 

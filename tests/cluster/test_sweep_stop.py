@@ -11,7 +11,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_INTERRUPTED
 from seq2sweep.runs.layout import checkpoint_step, resume_point
-from tests.cluster.chaos import assert_same
+from tests.cluster.chaos import LONGEST_WAIT, assert_same
 from tests.cluster.sweeps import SweepStage, alone, scale_of
 from tests.conftest import Corpus
 
@@ -47,7 +47,7 @@ def test_sigterm(
     stage.wait_for(lambda: len(stage.updates()) >= 10)
     process.terminate()
     assert stage.process is not None
-    assert stage.process.wait(timeout=120) == EXIT_INTERRUPTED, stage.said()[-2000:]
+    assert stage.process.wait(timeout=LONGEST_WAIT) == EXIT_INTERRUPTED, stage.said()[-2000:]
     assert stage.statuses() == {}
     begun = {update.scale for update in stage.updates()}
     assert stage.run_statuses()["variant"]["KILLED"] >= len(begun)

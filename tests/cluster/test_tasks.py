@@ -33,6 +33,7 @@ from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.beam import translate
 from seq2sweep.errors import OperationalError, UserError, ending
 from seq2sweep.model.architecture.transformer import Transformer
+from tests.cluster.chaos import LONGEST_WAIT
 from tests.conftest import Corpus
 
 
@@ -103,7 +104,7 @@ def test_a_task_that_never_fits_is_not_tried_for_ever() -> None:
         },
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=LONGEST_WAIT,
         check=False,
     )
     assert "OperationalError: out of memory (Ray killed its process" in done.stderr
@@ -233,7 +234,7 @@ def test_two_nodes_write_the_bytes_of_one_process(tiny_corpus: Corpus, tmp_path:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=LONGEST_WAIT,
         check=False,
     )
     shutil.rmtree(folder, ignore_errors=True)

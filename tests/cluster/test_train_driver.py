@@ -30,7 +30,7 @@ from seq2sweep.runs.layout import (
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from seq2sweep.storage.lease import LeaseLostError
 from tests.cluster import driver
-from tests.cluster.chaos import trainers
+from tests.cluster.chaos import LONGEST_WAIT, trainers
 from tests.cluster.checkpoints import save
 from tests.cluster.driver import events, start
 from tests.conftest import Corpus
@@ -171,7 +171,7 @@ def test_sigterm_ends_all_and_the_next_call_goes_on(
             break
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == -signal.SIGINT
+    assert process.wait(timeout=LONGEST_WAIT) == -signal.SIGINT
     assert process.stderr is not None
     assert process.stderr.read().rstrip().endswith("KeyboardInterrupt")
     assert len(children) > 5

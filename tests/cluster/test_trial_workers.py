@@ -14,6 +14,7 @@ from seq2sweep.cluster.tune_trial import segments
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_INTERRUPTED, UserError
 from seq2sweep.runs import journal
+from tests.cluster.chaos import LONGEST_WAIT
 from tests.cluster.sweeps import SweepStage, alone, last_steps, scale_of
 from tests.conftest import Corpus
 
@@ -80,7 +81,7 @@ def test_two_workers_a_trial(
     stage.wait_for(lambda: len(stage.steps()) > 30)
     process.terminate()
     assert stage.process is not None
-    assert stage.process.wait(timeout=120) == EXIT_INTERRUPTED, stage.said()[-2000:]
+    assert stage.process.wait(timeout=LONGEST_WAIT) == EXIT_INTERRUPTED, stage.said()[-2000:]
     stage.start()
     stage.finish()
     report = json.loads((stage.project / "reports" / "sweep.json").read_text())

@@ -37,6 +37,7 @@ from seq2sweep.sweep.trial_record import INTERRUPTED, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.train.step import choose_precision
 from tests.cluster import scoring
+from tests.cluster.chaos import LONGEST_WAIT
 from tests.conftest import Corpus
 
 ENDS = {"finished", "stopped early", "failed"}
@@ -257,7 +258,7 @@ with ray_session(config.cluster):
         if Counter(line.split()[0] for line in heard)["failed"] == 2:
             # All is told and Ray is being shut down.
             os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) == -signal.SIGINT
+    assert process.wait(timeout=LONGEST_WAIT) == -signal.SIGINT
     assert len(children) > 5
     assert psutil.wait_procs(children, timeout=30)[1] == []
     started = [line.split()[1] for line in heard if line.startswith("started")]
@@ -469,7 +470,7 @@ def test_a_trial_is_scored_while_the_last_ones_still_train(
     def hear(event: str, variant: Variant, figures: dict[str, Any]) -> None:
         if (event, variant.config.train.steps) == ("finished", 300):
             (folder,) = (project / "runs/sweep/trials").glob("base-*")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + LONGEST_WAIT
             while not (folder / "scored.txt").exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
             seen.append((folder / "scored.txt").exists())
