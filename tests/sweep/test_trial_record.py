@@ -167,6 +167,31 @@ def test_what_trained_a_trial_and_was_interrupted_is_not_what_stopped_it_before(
     assert again.result().made_by == {"version.torch": "2.13.0"}
 
 
+@pytest.mark.parametrize(
+    ("left", "trained_again", "torch"),
+    [(None, True, "2.13.0"), (4, True, "2.13.0"), (4, False, "2.12.0")],
+)
+def test_a_trial_whose_checkpoint_was_lost_is_of_what_trains_it_again(
+    variant: Variant, tmp_path: Path, left: int | None, trained_again: bool, torch: str
+) -> None:
+    """Though it comes to the same step as before."""
+
+    def open_by(torch: str) -> TrialRecord:
+        made_by = {"version.torch": torch}
+        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False, made_by)
+
+    last = variant.config.train.steps
+    for step in filter(None, (left, last)):
+        save(tmp_path / checkpoint_name(step), step)
+    open_by("2.12.0").end("finished", None, 1.0)
+    shutil.rmtree(tmp_path / checkpoint_name(last))
+    again = open_by("2.13.0")
+    if trained_again:
+        save(tmp_path / checkpoint_name(last), last)
+    again.end("finished" if trained_again else "stopped early", None, 1.0)
+    assert again.result().made_by == {"version.torch": torch}
+
+
 def test_a_folder_with_the_result_of_another_variant_is_no_earlier_one(
     variant: Variant, tmp_path: Path
 ) -> None:

@@ -127,8 +127,8 @@ class TrialRecord:
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
-        step = known.get("trained_step")
-        if known and step is None and (newest := record.checkpoint()):  # of an earlier version
+        step = None if lacks else known.get("trained_step")
+        if known and step is None and (newest := record.checkpoint()):  # what is left of it
             step = checkpoint_step(newest)
         record.before = None if step is None else (step, known.get("made_by"))
         return record
