@@ -58,10 +58,10 @@ from seq2sweep.stages import stage
 from seq2sweep.stages.scoring import record_model
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import contest
-from seq2sweep.sweep.console_lines import outline, say_choice, say_end, say_round
+from seq2sweep.sweep.console_lines import outline, removal, say_choice, say_end, say_round
 from seq2sweep.sweep.contest import Entrant
 from seq2sweep.sweep.search import Proposal, search
-from seq2sweep.sweep.trial_record import RESULT_NAME, OnTrial, TrialResult
+from seq2sweep.sweep.trial_record import OnTrial, TrialResult
 from seq2sweep.sweep.variants import (
     Variant,
     base_of,
@@ -386,10 +386,9 @@ def train(
             )
             if (lost := entrants[0].refused) is not None:
                 # All others are compared with it.
-                folder = entrants[0].tries[0].journal.parent.parent
                 raise OperationalError(
-                    f"{entrants[0].name}: {lost.cause}; nothing to compare with. Remove "
-                    f"{RESULT_NAME} from the folders of its tries in {folder} to try again"
+                    f"{entrants[0].name}: {lost.cause}; nothing to compare with: to try again "
+                    f"{removal(entrants[0].tries[0], 'the folders of its tries')}"
                 )
             return results, [], entrants
         say = functools.partial(say_round, config)

@@ -119,9 +119,12 @@ def test_how_to_try_failed_trials_again(
     folders = "runs/sweep-1/trials"
     if storage != "runs":
         folders += " and s3://bucket/runs/sweep-1/trials"
+    results: Any = [failed, finished]
+    assert (
+        console_lines.removal(results[0], "those") == f"remove result.json from those in {folders}"
+    )
     remove = f"remove result.json from their folders in {folders}, then "
     remove = "" if method == "grid" else remove
-    results: Any = [failed, finished]
     console_lines.say_end(results, summarise(record(parses=False)), 0, 60.0)
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"to try those that failed again: {remove}dvc repro --force --single-item sweep"

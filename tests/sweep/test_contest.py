@@ -240,6 +240,17 @@ def test_tries_that_end_before_the_warm_up_are_refused(data: Bitext) -> None:
         assert "raise sweep.search_share" in one.refused.cause
 
 
+@pytest.mark.parametrize(("share", "advice"), [(0.25, "raise"), (0.9, "lower")])
+def test_trainings_that_end_before_the_warm_up_leave_the_search_less(
+    share: float, advice: str
+) -> None:
+    """To raise its share would leave these fewer steps still."""
+    changes = {"train.steps": 900, "train.warmup_steps": 300}
+    tuned = {"sweep.base": changes, "sweep.search_share": share, "sweep.learning_rates": [1.0]}
+    with pytest.raises(UserError, match=f"{advice} sweep.search_share, or raise train.steps"):
+        variants(asked(**tuned))
+
+
 def test_a_base_that_cannot_try_is_one_line() -> None:
     config = asked(**{"sweep.base": {"train.steps": 900, "train.warmup_steps": 300}})
     with pytest.raises(UserError, match=r"table2: base: its \d+ steps end before the warm-up"):

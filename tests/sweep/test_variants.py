@@ -404,6 +404,7 @@ WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"model.dropout": {"low": 0.2, "high": 0.1}}, {"method": "random"}, "must be below high"),
     ({"model.dropout": {"low": -1e308, "high": 1e308}}, {"method": "random"}, "too far apart"),
+    ({"model.d_k": {"low": -(10**308), "high": 10**308}}, {"method": "random"}, "too far apart"),
     ({"model.dropout": {"low": 0, "high": 0.1, "log": True}}, {"method": "random"}, "above 0"),
     ({"model.dropout": {"low": "x", "high": 1}}, {"method": "random"}, "must be numbers"),
     ({"model.dropout": {"low": 0, "high": 10**400}}, {"method": "random"}, "must be numbers"),

@@ -98,17 +98,22 @@ def say_end(
         console.say(warning)
 
 
+def removal(result: TrialResult, folders: str) -> str:
+    """How a trial that failed for good is tried again. folders: which, in words."""
+    here, there = str(result.journal.parent.parent), result.store.location.rpartition("/")[0]
+    return f"remove {RESULT_NAME} from {folders} in {' and '.join(dict.fromkeys([here, there]))}"
+
+
 def _say_lost(
     failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of: int, job: str
 ) -> None:
     """How to try these again; OperationalError when there are no others."""
     lost = [*failed, *unscored]
     first = lost[0]
-    here, there = str(first.journal.parent.parent), first.store.location.rpartition("/")[0]
+    here = first.journal.parent.parent
     # Without this file a trial that stays as it is resumes from its checkpoint.
     final = first.variant.config.sweep.method in KEEPING_FAILURES
-    folders = " and ".join(dict.fromkeys([here, there]))
-    remove = f"remove {RESULT_NAME} from their folders in {folders}, then " if final else ""
+    remove = f"{removal(first, 'their folders')}, then " if final else ""
     if len(lost) == of:
         name, how = first.variant.name, f"{first.cause}; their logs are in {here}"
         all_of_them = (

@@ -224,7 +224,7 @@ def _range(place: str, given: Mapping[str, Any], decimal: bool) -> Range:
         raise UserError(f"{place}: log must be true or false, not {log!r}")
     if low >= high:
         raise UserError(f"{place}: low {low} must be below high {high}")
-    if not math.isfinite(high - low):
+    if not math.isfinite(float(high) - float(low)):
         raise UserError(f"{place}: low {low} and high {high} are too far apart")
     if log and low <= 0:
         raise UserError(f"{place}: low must be above 0 with log, not {low}")

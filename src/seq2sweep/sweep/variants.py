@@ -295,11 +295,13 @@ def _make(draft: _Draft, base: Config, budget: Budget) -> Variant | Refused:
     exact = dataclasses.replace(draft, changes={key: values[key] for key in draft.changes})
     train = dataclasses.replace(config.train, steps=budget.steps(config, draft.share))
     if draft.tuned and train.steps <= config.warmup_steps:
+        other = "lower" if draft.scored else "raise"  # the search's share, or what it leaves
         return _refuse(
             draft,
             base,
             f"its {train.steps} steps end before the warm-up, train.warmup_steps "
-            f"{train.warmup_steps}: raise sweep.search_share or train.steps, or lower the warm-up",
+            f"{train.warmup_steps}: {other} sweep.search_share, or raise train.steps, or lower "
+            "the warm-up",
         )
     config = dataclasses.replace(config, train=train)
     if problem := next(config.problems_of_rungs(), None):
