@@ -327,8 +327,13 @@ def test_a_try_of_table_2_is_a_run_of_one_seed(
     runs = sweep.recorded(store)
     seeds = {f"base seed={seed}" for seed in (1, 2)}
     assert runs.keys() == {"sweep", "base", tried, failed, *seeds}
-    for name in (tried, failed, "base"):
+    for name, what in (
+        (tried, f"A try of a learning rate, {tried}."),
+        (failed, f"A try of a learning rate, {failed}."),
+        ("base", "The base of the sweep."),
+    ):
         tags = runs[name].data.tags
+        assert tags["mlflow.note.content"].startswith(f"{what} Where it comes from: [lineage.json]")
         assert (tags["kind"], tags["mlflow.parentRunId"]) == (
             "variant",
             runs["sweep"].info.run_id,

@@ -188,6 +188,7 @@ class SweepRecorder:
         run.log(named(COST, cost))
         run.curves(Path(figures["journal"]), until=figures.get("step"))
         run.tag({"outcome": status})
+        run.describe(described(variant, shown))
         run.finish(status, cause)
         if variant.variant in self.variants:
             self.variants[variant.variant].come_from(variant.seed, lineage)
@@ -242,7 +243,7 @@ class VariantRun:
     def scored(self) -> None:
         """A seed has its scores; with the last one the variant has."""
         measured = self._measured()
-        if len(self.ended) == self.seeds and all(trial.scores for trial in measured):
+        if all(trial.scores for trial in measured):
             self.log()
 
     def log(self) -> None:
@@ -282,6 +283,8 @@ def described(variant: Variant, metrics: Mapping[str, float]) -> str:
     changes = ", ".join(f"`{key}` = {value}" for key, value in variant.changes.items())
     table = [(key, f"{value:,.4g}") for key, value in metrics.items() if key.startswith(_TOLD)]
     what = f"A variant of the sweep's base: {changes}." if changes else "The base of the sweep."
+    if not variant.scored:
+        what = f"A try of a learning rate, {variant.name}."
     origin = "Where it comes from: [lineage.json](RUN_PAGE/artifacts/lineage.json)."
     return "\n".join([f"{what} {origin}", "", *markdown_table(("what", "value"), table)])
 
