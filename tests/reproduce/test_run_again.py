@@ -15,7 +15,7 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.reproduce import run_again
 from seq2sweep.reproduce.run_again import reproduce
 from seq2sweep.reproduce.stored_record import StoredRecord
@@ -72,6 +72,8 @@ class Tree:
         self.root = self.project = root
         self.results = results
         self.kept: str | None = None
+        self.begun: tuple[str, str] | None = None
+        self.fails = self.has_come_to_one = False
         self.ran: list[str] = []
 
     def storage(self) -> str | None:
@@ -85,6 +87,11 @@ class Tree:
             "repro", "--force", "--single-item", "--no-run-cache", "--no-commit"
         )  # fmt: skip
         self.ran += arguments[-1:]
+        if self.fails:
+            raise OperationalError("sweep failed")
+
+    def has_result(self, one: StoredRecord) -> bool:
+        return self.has_come_to_one
 
     def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
         folder.mkdir()
@@ -110,14 +117,15 @@ def tree(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """What Worktree.make gives; every stage's result is what the store has of it."""
     stages = {"train": TRAINING, "evaluate": EVALUATION, "sweep": TRIAL}
     results = {name: store.records.get(run_id, {}) for name, run_id in stages.items()}
-    found = Tree(tmp_path / "tree", results)
+    found = Tree(tmp_path / "a tree", results)
 
-    def make(project: Path, root: Path, record: Any, params: str, key: str, say: Any) -> Tree:
-        found.made = {"root": root, "params": params, "key": key}
+    def make(project: Path, root: Path, record: Any, params: str, begun: Any, say: Any) -> Tree:
+        found.made = {"root": root, "params": params, "key": begun[0], "compared": begun[1]}
         found.results = {name: store.records.get(run_id, {}) for name, run_id in stages.items()}
         return found
 
     monkeypatch.setattr(run_again.Worktree, "make", make)
+    monkeypatch.setattr(run_again.Worktree, "begun", lambda project, root: found.begun)
     return found
 
 
@@ -461,6 +469,113 @@ def test_another_question_has_another_key(
     assert keys[-1] == key()
 
 
+@pytest.mark.parametrize(
+    "here",
+    [{"cluster.max_failures": 3}, {"download.folder": "there"}, {"cluster.storage": "/runs"}],
+)
+def test_what_changes_no_result_is_no_other_question(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path, here: dict[str, Any]
+) -> None:
+    store.add(TRAINING, tiny_config)
+    again(tmp_path, TRAINING)
+    key = tree.made["key"]
+    changed = configuration.with_changes(configuration.load(tmp_path / "params.yaml"), here)
+    (tmp_path / "params.yaml").write_text(configuration.dump(changed))
+    again(tmp_path, TRAINING)
+    assert tree.made["key"] == key
+
+
+def test_what_was_interrupted_is_compared_with_the_evaluation_that_it_began_with(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    """Though the training was evaluated again meanwhile."""
+
+    def add(run_id: str, beam: int) -> None:
+        config = configuration.with_changes(tiny_config, {"evaluate.beam": beam})
+        store.add(run_id, config, stage="evaluate")
+        store.parents = {run_id: TRAINING} | store.parents  # the newest child is the first
+
+    store.add(TRAINING, tiny_config)
+    again(tmp_path, TRAINING)
+    assert tree.made["compared"] == ""
+    alone = tree.made["key"]
+    add(EVALUATION, 7)
+    tree.begun = alone, ""
+    _, verdict, _ = again(tmp_path, TRAINING)
+    assert verdict.remarks == ["this alone is compared, as when it began in train"]
+    assert tree.ran[-2:] == ["data of train", "train"]
+    tree.begun = None
+    again(tmp_path, TRAINING)
+    tree.begun = tree.made["key"], tree.made["compared"]
+    assert tree.begun == (alone, EVALUATION)
+    add("f" * 32, 9)
+    again(tmp_path, TRAINING)
+    assert tree.made["compared"] == EVALUATION
+    assert configuration.parse(tree.made["params"]).evaluate.beam == 7
+    tree.begun = "of another question", EVALUATION
+    again(tmp_path, TRAINING)
+    assert tree.made["compared"] == "f" * 32
+
+
+@pytest.mark.parametrize("has_result", [True, False])
+@pytest.mark.parametrize("stopped_early", [True, False])
+def test_a_trial_that_fails_again_is_compared(
+    store: Store,
+    tree: Tree,
+    tiny_config: Config,
+    tmp_path: Path,
+    has_result: bool,
+    stopped_early: bool,
+) -> None:
+    """The stage of the sweep fails with its only trial, after that is recorded."""
+    outcome = CONTENT["outcome"] | {"stopped_early": stopped_early}
+    ((trial, *_), _) = variants(tiny_config)
+    store.add(TRIAL, trial.config, stage="sweep", outcome=outcome)
+    tree.fails, tree.has_come_to_one = True, has_result
+    if has_result and stopped_early:
+        assert again(tmp_path, TRIAL)[1].identical
+    else:
+        with pytest.raises(OperationalError, match="sweep failed"):
+            again(tmp_path, TRIAL)
+
+
+def test_what_failed_before_it_had_a_loss_is_not_trained_again(
+    store: Store, tree: Tree, tiny_config: Config, tmp_path: Path
+) -> None:
+    outcome = {"weights": {}, "curves": {}, "scores": {}, "stopped_early": True}
+    ((trial, *_), _) = variants(tiny_config)
+    store.add(TRIAL, trial.config, stage="sweep", outcome=outcome)
+    with pytest.raises(UserError, match="there is nothing to compare"):
+        again(tmp_path, TRIAL)
+    assert tree.ran == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_checkpoint_that_the_evaluation_does_not_ask_for_is_not_missed(
+    store: Store,
+    tree: Tree,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keeps: bool,
+) -> None:
+    """The training kept it for ever as `evaluate.checkpoint_steps` of those days named it."""
+    asked = {"evaluate.checkpoint_steps": [8]}
+    outcome = copy.deepcopy(CONTENT["outcome"])
+    outcome["weights"]["8"] = "c" * 64
+    config = configuration.with_changes(tiny_config, asked)
+    store.add(TRAINING, config, outcome=outcome)
+    if not keeps:
+        store.add(EVALUATION, tiny_config, stage="evaluate")
+    found = store.records[TRAINING] | {"record.json": json.dumps(CONTENT)}
+    records = {"train": found, "evaluate": store.records.get(EVALUATION, {})}
+    monkeypatch.setattr(
+        tree, "record_again", lambda one, folder: _as_record(folder, records[one.stage])
+    )
+    _, verdict, _ = again(tmp_path, TRAINING)
+    assert verdict.identical is not keeps
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whatever_ends_it_leaves_no_temporary_files(
     store: Store,
@@ -594,7 +709,7 @@ def test_the_command_prints_a_verdict_and_its_status_follows(
     assert main(["reproduce", TRAINING]) == 0
     out, _ = capsys.readouterr()
     assert "verdict: identical" in out
-    assert f"git worktree remove --force {tree.root}" in out
+    assert f"it stays in {tree.root}, until: git worktree remove --force '{tree.root}'\n" in out
     unlike = copy.deepcopy(CONTENT)
     unlike["outcome"]["weights"]["4"] = "b" * 64
     unlike["outcome"]["curves"]["loss"][0][1] = 1.500001

@@ -101,6 +101,53 @@ def test_its_losses_are_means_over_the_steps_that_it_was_trained_with(
     assert configuration.load(record.folder / "params.yaml").train.log_every == 2
 
 
+@pytest.mark.parametrize(
+    ("steps", "logged", "kept"),
+    [
+        (8, [2, 4, 8], [2, 4]),  # resumed with another train.log_every
+        (8, [4, 6, 8], [4]),
+        (8, [3, 6, 8], [3, 6, 8]),  # the last mean is over the steps that are left
+        (12, [3, 6, 8, 9, 12], [3, 6, 12]),  # it had ended at step 8
+        (2, [2], [2]),
+    ],
+)
+def test_its_curve_has_the_means_that_another_training_has_as_well(
+    project: Path,
+    tiny_config: Config,
+    tmp_path: Path,
+    steps: int,
+    logged: list[int],
+    kept: list[int],
+) -> None:
+    config = configuration.with_changes(
+        tiny_config, {"train.steps": steps, "train.warmup_steps": 1}
+    )
+    journal = tmp_path / "journal.jsonl"
+    entries = [{"kind": "logged", "step": step, "loss": step + 0.5} for step in logged]
+    journal.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    record = recorded(project, config, tmp_path / "run", curves=journal)
+    assert record.content["outcome"]["curves"] == {"loss": [[step, step + 0.5] for step in kept]}
+
+
+def test_a_curve_of_other_intervals_is_thinned_as_that_of_another_training(
+    project: Path, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_record, "MOST_POINTS", 4)
+    config = configuration.with_changes(tiny_config, {"train.steps": 24, "train.warmup_steps": 1})
+    found = []
+    for name, logged in (
+        ("whole", [*range(2, 25, 2)]),
+        ("ended", [*range(2, 12, 2), 11, *range(12, 25, 2)]),
+    ):
+        path = tmp_path / f"{name}.jsonl"
+        entries = [{"kind": "logged", "step": step, "loss": step + 0.5} for step in logged]
+        path.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+        record = recorded(project, config, tmp_path / name, curves=path)
+        found.append([step for step, _ in record.content["outcome"]["curves"]["loss"]])
+    assert set(found[1]) <= set(found[0])
+    assert len(found[1]) >= len(found[0]) - 1
+
+
 def test_the_changes_are_those_of_the_beginning(
     project: Path, tiny_config: Config, tmp_path: Path
 ) -> None:

@@ -58,7 +58,10 @@ def test_nothing_to_compare_is_not_identical() -> None:
     nothing = changed(
         "outcome", to={"weights": {}, "curves": {}, "scores": {}, "stopped_early": False}
     )
-    assert not verdict(nothing, nothing).identical
+    found = verdict(nothing, nothing)
+    assert not found.identical
+    assert found.words == "nothing could be compared"
+    assert "causes" not in "".join(found.lines())
 
 
 @pytest.mark.parametrize(

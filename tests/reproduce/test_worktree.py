@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from seq2sweep import yaml_text
 from seq2sweep.cluster import signals
 from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.errors import OperationalError, UserError
@@ -74,9 +75,16 @@ def record(project: Path, tmp_path: Path) -> StoredRecord:
     return StoredRecord("0" * 32, content, folder)
 
 
-def make(project: Path, record: StoredRecord, key: str = "key", said: Any = None) -> Worktree:
+def make(
+    project: Path,
+    record: StoredRecord,
+    key: str = "key",
+    said: Any = None,
+    params: str = "of: the run\n",
+) -> Worktree:
     say = [].append if said is None else said.append
-    return Worktree.make(project, project.parent / "again", record, "of: the run\n", key, say)
+    begun = (key, "of what is compared")
+    return Worktree.make(project, project.parent / "an again", record, params, begun, say)
 
 
 def with_changes(project: Path, record: StoredRecord) -> None:
@@ -110,16 +118,31 @@ def test_it_has_the_changes_and_the_parameters_of_the_run(
 def test_it_is_resumed_for_the_same_and_refused_for_another(
     project: Path, record: StoredRecord, asked: Any
 ) -> None:
-    made = make(project, record)
+    root = project.parent / "an again"
+    assert Worktree.begun(project, root) is None
+    of_once = {"address": None, "max_failures": 3, "hang_seconds": 9, "storage": "/runs/once"}
+    of_today = {"address": "here:1", "max_failures": 5, "hang_seconds": 8, "storage": "/runs/now"}
+    texts = [
+        json.dumps({"cluster": cluster, "download": {"folder": name}, "train": {"seed": name}})
+        for name, cluster in (("once", of_once), ("today", of_today))
+    ]
+    made = make(project, record, params=texts[0])
     (made.project / "runs" / "work").write_text("done")
+    assert Worktree.begun(project, root) == ("key", "of what is compared")
     said: list[str] = []
-    assert make(project, record, said=said) == made
+    assert make(project, record, said=said, params=texts[1]) == made
     assert said == [f"resumes in {made.root}"]
-    with pytest.raises(UserError, match=r"not of this run .*git worktree remove --force .*again"):
+    # The head may have another address by now; what decides a result stays, and so do its runs.
+    assert yaml_text.read_yaml((made.project / "params.yaml").read_text()) == {
+        "cluster": of_today | {"storage": "/runs/once"},
+        "download": {"folder": "today"},
+        "train": {"seed": "once"},
+    }
+    with pytest.raises(UserError, match=r"not of this run .*git worktree remove --force '.*again'"):
         make(project, record, key="another")
     assert (made.project / "runs" / "work").read_text() == "done"
     git(project, "worktree", "remove", "--force", str(made.root))
-    (project.parent / "again").mkdir()
+    root.mkdir()
     with pytest.raises(UserError, match="--folder"):
         make(project, record)
 
@@ -172,7 +195,7 @@ def test_a_patch_that_does_not_change_code_alone_leaves_no_worktree(
 def test_one_whose_maker_was_killed_is_made_anew(
     project: Path, record: StoredRecord, asked: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = project.parent / "again"
+    root = project.parent / "an again"
     for remains in ("all", "no .git", "nothing"):
         git_tree.add_worktree(project, root, record.content["commit"], None)
         (root / "src/code.py").write_text("half")
@@ -183,7 +206,7 @@ def test_one_whose_maker_was_killed_is_made_anew(
         made = make(project, record)
         assert (made.project / "src/code.py").read_text() == "one = 1\n"
         assert "locked" not in git(project, "worktree", "list", "--porcelain")
-        assert make(project, record) == made
+        assert Worktree.begun(project, root) is not None
         git(project, "worktree", "remove", "--force", str(root))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -256,9 +257,8 @@ def _reproduce(options: argparse.Namespace) -> None:
     else:
         print(f"run {about['run']}, {about['stage']} at commit {about['commit'][:12]}")
         print("\n".join(verdict.lines()))
-        print(
-            f"it stays in {about['folder']}, until: git worktree remove --force {about['folder']}"
-        )
+        folder = about["folder"]
+        print(f"it stays in {folder}, until: git worktree remove --force {shlex.quote(folder)}")
         if about["storage"]:
             print(f"and its checkpoints in {about['storage']}, until you remove that")
     if not verdict.identical:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import json
 import math
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,27 +12,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
-
 from seq2sweep import config as configuration
 from seq2sweep import yaml_text
 from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_bytes
 from seq2sweep.project_files import CLEAN, ENCODED, VOCABULARY
 from seq2sweep.reproduce import git_tree, verdict
 from seq2sweep.reproduce.stored_record import PARAMS, PATCH, StoredRecord, variables
-from seq2sweep.reproduce.worktree import KEPT, STORE, Worktree
+from seq2sweep.reproduce.worktree import KEPT, OF_WHOEVER_RUNS, STORE, Worktree, as_params
 from seq2sweep.storage.locks import only_maker
 from seq2sweep.tracking import lineage
 from seq2sweep.tracking.mlflow_store import resolve_uri
 from seq2sweep.tracking.store_reader import StoreReader
 
-OF_WHOEVER_RUNS = ("address", "max_failures", "hang_seconds")
-"""Keys of `cluster` that are those of the project here, not of the record."""
 FEWEST = "cluster.min_workers"
 SETTINGS = (
     "cluster.workers",
@@ -45,6 +41,7 @@ SETTINGS = (
     "sweep.gpus_per_trial",
 )
 """What may be another than recorded: where it runs."""
+REPRO = ("repro", "--force", "--single-item", "--no-run-cache", "--no-commit")
 ALONE: Mapping[str, Any] = {
     "method": "one_at_a_time",
     "base": {},
@@ -90,17 +87,20 @@ def reproduce(
         _only_user(project, place),
     ):
         record = StoredRecord.fetch(store, run, Path(name) / "run")
-        other, remarks = _counterpart(store, record, Path(name) / "other")
+        key, begun = _key(record, settings), Worktree.begun(project, place)
+        resumed = begun is not None and begun[0] == key
+        if begun is not None and resumed:
+            other, remarks = _same_counterpart(store, record, Path(name) / "other", begun[1])
+        else:
+            other, remarks = _counterpart(store, record, Path(name) / "other")
         _require_whole(record)
+        _require_outcome(record)
         if store.uri != f"sqlite:///{project.resolve() / STORE}" and not trusted:
             _require_no_changes(record)
             _require_own_commit(project, record)
-        params = functools.partial(_params, project, record, other, config, settings)
-        texts = [record.content["commit"], params(""), lineage.environment(), str(variables())]
-        texts += [read_bytes(record.folder / PATCH).hex(), run]
-        key = hashlib.sha256("\0".join(texts).encode()).hexdigest()
-        # In storage that outlives the worktree, what another one left there is not found.
-        tree = Worktree.make(project, place, record, params(f"-{uuid.uuid4().hex[:8]}"), key, say)
+        params = _params(project, record, other, config, settings)
+        compared = other.run_id if other is not None else ""
+        tree = Worktree.make(project, place, record, params, (key, compared), say)
         stages = [record.stage]
         if record.stage == "evaluate" or other is not None:
             stages = ["train", "evaluate"]
@@ -109,21 +109,34 @@ def reproduce(
         tree.bring_data(stages, say)
         for stage in stages:
             say(f"{stage} runs in {tree.project}")
-            tree.dvc("repro", "--force", "--single-item", "--no-run-cache", "--no-commit", stage)
-        pairs = [
-            (one.content, tree.record_again(one, Path(name) / f"again-{one.stage}").content)
-            for one in (record, other)
-            if one is not None
-        ]
+            try:
+                tree.dvc(*REPRO, stage)
+            except OperationalError:
+                # A sweep fails with its only trial, which may be what was recorded.
+                if not (record.content["outcome"]["stopped_early"] and tree.has_result(record)):
+                    raise
+        pairs = []
+        for one in (record, other):
+            if one is not None:
+                found = tree.record_again(one, Path(name) / f"again-{one.stage}").content
+                pairs.append((_to_compare(one, found, params), found))
     pairs.sort(key=lambda pair: pair[0]["stage"] == "evaluate")  # the training first
     if record.content["outcome"]["stopped_early"]:
         remarks.append(
             "this trial was stopped early or failed: it is compared as far as the recorded one came"
         )
     causes = [line for one, again in pairs for line in verdict.causes(one, again)]
-    found = verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
     about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}
-    return about | {"folder": str(tree.root), "storage": tree.storage()}, found
+    about |= {"folder": str(tree.root), "storage": tree.storage()}
+    return about, verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
+
+
+def _key(record: StoredRecord, settings: Mapping[str, Any]) -> str:
+    """What a worktree is made for: this run with these settings, libraries and variables."""
+    texts = [record.content["commit"], json.dumps(dict(settings), sort_keys=True)]
+    texts += [lineage.environment(), str(variables()), record.run_id]
+    texts += [read_bytes(record.folder / name).hex() for name in (PARAMS, PATCH)]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def _only_user(project: Path, place: Path) -> AbstractContextManager[None]:
@@ -161,6 +174,17 @@ def _counterpart(
     return None, unlike[:1] or [f"no run of the stage {wanted} is recorded for it{''.join(unread)}"]
 
 
+def _same_counterpart(
+    store: StoreReader, record: StoredRecord, folder: Path, run_id: str
+) -> tuple[StoredRecord | None, list[str]]:
+    """What a resumed one is compared with, though a newer evaluation may be there by now: the
+    training was made again for that one. run_id: or "", where it was none. Raises UserError."""
+    if run_id:
+        return StoredRecord.fetch(store, run_id, folder / run_id), []
+    alone = f"this alone is compared, as when it began in {record.stage}"
+    return None, [alone] if record.stage in ("train", "evaluate") else []
+
+
 def _code(record: StoredRecord) -> tuple[Any, ...]:
     """The same for two records of the same code."""
     content = record.content
@@ -183,6 +207,16 @@ def _require_whole(record: StoredRecord) -> None:
         raise UserError(
             f"run {record.run_id} was made from changed files, and its changes were not recorded "
             f"({missing}): only a run of committed files can be made again"
+        )
+
+
+def _require_outcome(record: StoredRecord) -> None:
+    outcome = record.content["outcome"]
+    if not outcome["curves"] and (
+        outcome["stopped_early"] or not (outcome["weights"] or outcome["scores"])
+    ):
+        raise UserError(
+            f"run {record.run_id} failed before it had recorded a loss: there is nothing to compare"
         )
 
 
@@ -213,12 +247,10 @@ def _params(
     other: StoredRecord | None,
     config: Config,
     settings: Mapping[str, Any],
-    worktree: str,
 ) -> str:
     """params.yaml for the worktree: values of the record, places of the project here.
 
-    config: of the project here. worktree: of its name in storage, where that is elsewhere. Raises
-    UserError.
+    config: of the project here. Raises UserError.
     """
     values, here = _sections(record), configuration.to_dict(config)
     if other is not None and record.stage == "train":
@@ -235,7 +267,9 @@ def _params(
         place = (root / storage).resolve()
         storage = storage if place.is_relative_to(root) else str(place)
     if configuration.is_address(storage) or Path(storage).is_absolute():
-        storage = f"{storage.rstrip('/')}/reproduce-{record.run_id[:12]}{worktree}"
+        # What another worktree left there is not found.
+        name = f"reproduce-{record.run_id[:12]}-{uuid.uuid4().hex[:8]}"
+        storage = f"{storage.rstrip('/')}/{name}"
     cluster["storage"] = storage
     # What lies there already is not fetched again.
     downloads = str((root / here["download"]["folder"]).resolve())
@@ -269,7 +303,7 @@ def _params(
         values[name][last] = value
     if (fewest := cluster.get("min_workers")) is not None:
         cluster["min_workers"] = min(fewest, cluster["workers"])
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return as_params(values)
 
 
 def _sections(record: StoredRecord) -> dict[str, dict[str, Any]]:
@@ -283,6 +317,23 @@ def _sections(record: StoredRecord) -> dict[str, dict[str, Any]]:
         if not isinstance(values, dict) or not isinstance(values.get(section), dict):
             raise UserError(f"{name} has no section {section}: choose another run")
     return dict(values)
+
+
+def _to_compare(one: StoredRecord, again: Mapping[str, Any], params: str) -> dict[str, Any]:
+    """A record without weights that a training kept for an evaluation of those days alone."""
+    if one.stage != "train":
+        return one.content
+    asked, ran = (
+        {str(step) for step in values["evaluate"].get("checkpoint_steps") or []}
+        for values in (_sections(one), yaml_text.read_yaml(params))
+    )
+    outcome, kept = one.content["outcome"], again["outcome"]["weights"]
+    weights = {
+        step: total
+        for step, total in outcome["weights"].items()
+        if step in kept or step not in asked - ran
+    }
+    return one.content | {"outcome": outcome | {"weights": weights}}
 
 
 def _libraries(record: StoredRecord) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,7 +117,7 @@ class Source:
         """
         outcome = {
             "weights": {str(entry["step"]): entry["sha256"] for entry in weights},
-            "curves": _curves(curves) if curves else {},
+            "curves": _curves(curves, (train or config.train).steps) if curves else {},
             "scores": dict(scores or {}),
             "stopped_early": stopped_early,
         }
@@ -177,12 +177,32 @@ def _machine() -> dict[str, str]:
     }
 
 
-def _curves(path: Path) -> dict[str, list[list[float | None]]]:
-    """Step and value of each point, by metric."""
+def _curves(path: Path, steps: int) -> dict[str, list[list[float | None]]]:
+    """Step and value of each point, by metric. steps: of the whole training."""
     found: dict[str, list[list[float | None]]] = {}
     for kind, names in CURVES.items():
-        for entry in journal.thinned(journal.entries(path, kind), MOST_POINTS):
+        all_of_them = journal.entries(path, kind)
+        entries = _of_one_interval(all_of_them, steps) if kind == "logged" else all_of_them
+        for entry in journal.thinned(entries, MOST_POINTS):
             for name in names:
-                if name in entry:
+                if entry is not None and name in entry:
                     found.setdefault(name, []).append([entry["step"], entry[name]])
     return found
+
+
+def _of_one_interval(
+    entries: Iterable[dict[str, Any]], steps: int
+) -> Iterator[dict[str, Any] | None]:
+    """Those that are means over as many steps as the first; None in the place of others, which the
+    same training has no more if it is made again in one go: it was resumed with another
+    `train.log_every`, or after its end. steps: of the whole training."""
+    every = before = place = 0
+    for entry in entries:
+        step = entry["step"]
+        every = every or step
+        rest = step % every if step == steps else 0
+        passed, place = place, -(-step // every)
+        if place > passed:
+            yield from [None] * (place - passed - 1)
+            yield entry if step - before == (rest or every) else None
+        before = step

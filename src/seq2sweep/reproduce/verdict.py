@@ -74,6 +74,8 @@ class Verdict:
         """In one line."""
         if self.identical:
             return "identical"
+        if not self.parts:
+            return "nothing could be compared"
         at = "" if self.first_step is None else f" from step {self.first_step} on"
         if self.digits is None:
             return f"differs{at}, though its numbers are the same"
@@ -113,7 +115,7 @@ class Verdict:
             yield from (f"  {cause}" for cause in self.causes[:MOST_CAUSES])
             if (more := len(self.causes) - MOST_CAUSES) > 0:
                 yield f"  and {more} more (--json names all)"
-        elif not self.identical:
+        elif self.parts and not self.identical:
             yield (
                 "possible causes: none that is recorded, as code, data, libraries, processor, "
                 "threads and workers are the same; a GPU wants train.deterministic"

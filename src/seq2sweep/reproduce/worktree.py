@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from seq2sweep import yaml_text
 from seq2sweep.config import is_address
@@ -29,12 +33,19 @@ from seq2sweep.tracking.store_reader import StoreReader
 KEPT = Path("runs") / "record"
 """Where it has the record: git and DVC ignore `runs`."""
 BEGUN = "begun"
-"""File there: what it was made for."""
+"""File there: what it was made for, and in a second line the run that is compared with it."""
+OF_WHOEVER_RUNS = ("address", "max_failures", "hang_seconds")
+"""Keys of `cluster` that are those of the project here, not of the record."""
 STORE = "mlflow.db"
 PATIENCE_SECONDS = 60.0
 """For a stage that is to leave, besides what it may take to save."""
 
 Say = Callable[[str], None]
+
+
+def as_params(values: Mapping[str, Any]) -> str:
+    """The text of a params.yaml."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)
@@ -46,27 +57,38 @@ class Worktree:
 
     @classmethod
     def make(
-        cls, project: Path, root: Path, record: StoredRecord, params: str, key: str, say: Say
+        cls,
+        project: Path,
+        root: Path,
+        record: StoredRecord,
+        params: str,
+        begun: tuple[str, str],
+        say: Say,
     ) -> Worktree:
         """A worktree of a record's commit with its changes and these params.yaml; the one that is
-        there already, if it was made for the same `key`. Raises UserError."""
+        there already, if it was made for the same.
+
+        begun: a key of what it is made for, and the id of the run that is compared with it, or "".
+        Raises UserError.
+        """
         if root.exists() and git_tree.is_half_made(project, root):
             shutil.rmtree(root)
         if root.exists():
-            there = root / git_tree.prefix(project)
-            begun = there / KEPT / BEGUN
-            if begun.exists() and read_bytes(begun) == key.encode():
+            if cls.begun(project, root) == begun:
                 say(f"resumes in {root}")
-                return cls(root, there)
+                found = cls(root, root / git_tree.prefix(project))
+                found._renew(params)
+                return found
             raise UserError(
                 f"{root} is there, and not of this run with these settings and libraries: remove "
-                f"it (git worktree remove --force {root}), or name another --folder"
+                f"it (git worktree remove --force {shlex.quote(str(root))}), or name another "
+                "--folder"
             )
         address = record.content["origin"]
         place = git_tree.add_worktree(project, root, record.content["commit"], address)
         made = cls(root, place)
         try:
-            made._fill(project, record, params, key, say)
+            made._fill(project, record, params, begun, say)
             git(project, "worktree", "unlock", str(root.resolve()))  # it is whole
         except BaseException:
             with contextlib.suppress(GitError):
@@ -74,7 +96,30 @@ class Worktree:
             raise
         return made
 
-    def _fill(self, project: Path, record: StoredRecord, params: str, key: str, say: Say) -> None:
+    @staticmethod
+    def begun(project: Path, root: Path) -> tuple[str, str] | None:
+        """What the one that is there was made for; None where there is none. Raises UserError."""
+        if not root.exists():
+            return None
+        file = root / git_tree.prefix(project) / KEPT / BEGUN
+        if not file.exists():
+            return None
+        key, _, other = read_bytes(file).decode().partition("\n")
+        return key, other
+
+    def _renew(self, params: str) -> None:
+        """Have what of new parameters changes no result, such as the cluster's address of today."""
+        values, new = (
+            yaml_text.read_yaml(text)
+            for text in (read_bytes(self.project / PARAMS).decode(), params)
+        )
+        values["cluster"] |= {key: new["cluster"][key] for key in OF_WHOEVER_RUNS}
+        values["download"] = new["download"]
+        write_whole(self.project / PARAMS, as_params(values))
+
+    def _fill(
+        self, project: Path, record: StoredRecord, params: str, begun: tuple[str, str], say: Say
+    ) -> None:
         patch = read_bytes(record.folder / PATCH)
         try:
             paths = git_tree.files_of(self.root, patch)
@@ -99,7 +144,7 @@ class Worktree:
         with whole_folder(self.project / KEPT) as kept:
             for name in FILES:
                 shutil.copyfile(record.folder / name, kept / name)
-            (kept / BEGUN).write_text(key)
+            (kept / BEGUN).write_text("\n".join(begun))
 
     def bring_data(self, stages: Sequence[str], say: Say) -> None:
         """Have what these stages read: from DVC's cache, else a remote, else made again.
@@ -165,6 +210,10 @@ class Worktree:
         values = yaml_text.read_yaml(read_bytes(self.project / PARAMS).decode())
         storage = str(values["cluster"]["storage"])
         return storage if is_address(storage) or Path(storage).is_absolute() else None
+
+    def has_result(self, one: StoredRecord) -> bool:
+        """Whether its stage has come to a result, also if it failed after that."""
+        return (self.project / one.result).exists()
 
     def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
         """What the worktree's own store has in the place of one; folder: for its files."""
