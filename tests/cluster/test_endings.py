@@ -183,11 +183,14 @@ class Watched:
         self.start = worker_group.Start(cluster, 1, trainer, begun)
 
     def after(self, seconds: float) -> bool:
-        """What is found after so many seconds, in which it is looked all the time."""
+        """What is found after so many seconds, in which it is looked all the time; between two
+        looks it is as at the first."""
         until = self.now + seconds
         while self.now < until:
             self.now += worker_group.LOOK_SECONDS
             working = self.start()
+            self.now += worker_group.LOOK_SECONDS / 4
+            assert self.start() == working
         return working
 
 

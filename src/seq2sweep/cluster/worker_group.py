@@ -90,16 +90,18 @@ class StartWatch:
         """what: is to start, with its number; lack: of room, as `session.lack_of_room` gives it."""
         self.what, self.at_work, self.lack = what, at_work, lack
         self.looked = self.alive = time.monotonic()
+        self.working = False
 
     def __call__(self) -> bool:
         """Whether they were at work when they were last looked for, once in LOOK_SECONDS."""
         now = time.monotonic()
         if now - self.looked < LOOK_SECONDS:
-            return self.looked == self.alive
+            return self.working
         if not session.require_alive.answers():
             return False
         before, self.looked = self.looked, now
-        if self.at_work():
+        self.working = self.at_work()
+        if self.working:
             self.alive = now
             return True
         lack = self.lack()
