@@ -81,10 +81,12 @@ def test_links_lead_nowhere_outside(repository: Path, tmp_path: Path) -> None:
     for name, target in {"out": tmp_path / "secret", "folder": repository / "src"}.items():
         (repository / name).symlink_to(target)
     (repository / "inside").symlink_to("untracked.py")
+    (repository / "round").symlink_to("round")
     found = bundle.collect(repository)
     assert found.left_out == {
         "folder": "a link to a folder, or to nothing",
         "out": "a link out of the project",
+        "round": "a link to a folder, or to nothing",
     }
     assert found.files["inside"] == b"b = 2\n"
 
@@ -148,6 +150,12 @@ def test_the_commit_says_whether_code_differs_from_it(repository: Path) -> None:
 def test_without_git_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"git decides what is uploaded.*git init"):
         bundle.collect(tmp_path)
+
+
+def test_what_else_git_says_is_to_be_mended(repository: Path) -> None:
+    (repository / ".git/index").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"git decides what is uploaded.*index.*`: mend that or"):
+        bundle.collect(repository)
 
 
 def test_where_git_is_not_installed_it_says_so(

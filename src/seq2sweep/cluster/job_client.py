@@ -143,7 +143,7 @@ class JobServer:
         while True:
             try:
                 if ended is None:
-                    asyncio.run(self._tail(name, log))
+                    self._take_log(name, log)
                     details = self._client.get_job_info(name)
                     log.heard = time.monotonic()
                     ended = details if details.status.is_terminal() else None
@@ -164,6 +164,15 @@ class JobServer:
                     console.say(f"the rest of {name}'s log cannot be had: {_first_line(error)}")
                     return ended
                 time.sleep(1)
+
+    def _take_log(self, name: str, log: _Log) -> None:
+        """Until the stream ends, or breaks: how the job stands is asked for in another way."""
+        try:
+            asyncio.run(self._tail(name, log))
+        except _TROUBLE as error:
+            if _status(error) in (401, 403, 404):
+                raise
+            time.sleep(1)
 
     async def _tail(self, name: str, log: _Log) -> None:
         position = 0
@@ -231,8 +240,12 @@ def _status(error: Exception) -> int | None:
 
 
 def _check_reachable(address: str) -> None:
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname or secrets_in(address):
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and parts.hostname and not secrets_in(address)
+    except ValueError:  # such as a bracket that is not closed
+        usable = False
+    if not usable:
         # Not shown: it may hold a password.
         raise UserError("the job server's address must be as http://host:8265")
     try:

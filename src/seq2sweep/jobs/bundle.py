@@ -105,10 +105,10 @@ def _unfit(file: Path, project: Path) -> str | None:
     if _shown(name) != name:
         return "a name that is no UTF-8"
     if file.is_symlink():
+        if not file.is_file():  # a link to itself too, which has no other path
+            return "a link to a folder, or to nothing"
         if not file.resolve().is_relative_to(project.resolve()):
             return "a link out of the project"
-        if not file.is_file():
-            return "a link to a folder, or to nothing"
     elif file.is_dir():
         return "a git repository of its own"
     elif _takes_our_output(file):
@@ -157,6 +157,6 @@ def _git(project: Path, *arguments: str) -> bytes:
         if isinstance(error.__cause__, FileNotFoundError):
             raise UserError("git is not installed: it lists the files to upload") from None
         raise UserError(
-            f"git decides what is uploaded, and says `{error}`: make the project a repository by "
-            "`git init` (nothing has to be committed)"
+            f"git decides what is uploaded, and says `{error}`: mend that or, where the project is "
+            "no repository yet, make it one by `git init` (nothing has to be committed)"
         ) from None

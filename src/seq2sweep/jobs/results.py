@@ -182,10 +182,10 @@ def of_input(total: str, path: str) -> str:
 def put(project: Path, paths: Sequence[str], storage: Storage, where: str) -> None:
     """Copy those files and folders that are there, the manifest last.
 
-    Once: what is there already, with a manifest, is the same.
+    Once: what is there already, with a manifest and its files, is the same.
     """
     storage.remove_partial()
-    if is_complete(storage, where):
+    if is_complete(storage, where) and not _lacks_files(storage, where):
         return
     there = [path for path in paths if (project / path).exists()]
     files = [file for path in there for file in _files_of(project / path)]
@@ -275,14 +275,23 @@ def get_input(storage: Storage, total: str, path: str, project: Path) -> None:
     """
     if isinstance(storage, SharedFolder):
         place = storage.folder / of_input(total, path)
-        manifest = json.loads((storage.read(of_input(total, path) + MANIFEST)) or b"{}")
-        if not all((place / name).exists() for name in manifest.get("files", [path])):
+        if _lacks_files(storage, of_input(total, path)):
             raise OperationalError(f"files are missing from {place}: remove it and submit again")
         remove(project / path)
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         (project / path).symlink_to(place / path)
     else:
         get(storage, of_input(total, path), project, [path])
+
+
+def _lacks_files(storage: Storage, where: str) -> bool:
+    """Whether a folder lacks its manifest or files of it, as cleaners of scratch file systems
+    remove what is old; of a bucket, which has none, never."""
+    if not isinstance(storage, SharedFolder):
+        return False
+    manifest = json.loads(storage.read(where + MANIFEST) or b"{}")
+    names = manifest.get("files", [MANIFEST])
+    return not all((storage.folder / where / name).exists() for name in names)
 
 
 def wait_for(storage: Storage, name: str, seconds: float) -> bool:
