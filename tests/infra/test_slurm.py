@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from ray.util.state.state_cli import AvailableFormat, output_with_format
 
@@ -301,6 +303,30 @@ def test_what_fails_is_not_tried_again(submit: Callable[..., Job], status: int) 
     assert job.end() == status
     assert "scontrol requeue 4242" not in job.calls
     assert not (job.folder / ".slurm/4242").exists()
+
+
+def test_a_program_that_is_not_there_is_no_success(submit: Callable[..., Job]) -> None:
+    """127 is the shell's word for that too."""
+    job = submit("no-such-program")
+    assert job.end() == 127
+    assert "scontrol requeue 4242" not in job.calls
+
+
+def test_a_job_that_is_suspended_goes_on_when_it_is_resumed(submit: Callable[..., Job]) -> None:
+    """As by `scontrol suspend`, or for a job of higher priority: all of its processes at once."""
+    job = submit()
+    for call in ("address 10.0.0.7:24242", *map(RAY_RUNS.format, "ab")):
+        job.wait_for(call)
+    script = psutil.Process(job.process.pid)
+    for number in (signal.SIGTSTP, signal.SIGSTOP, signal.SIGCONT):
+        for process in (script, *script.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a sleep of the stand-ins
+                process.send_signal(number)
+        time.sleep(0.5)
+    assert job.process.poll() is None, (job.folder / "log").read_text()
+    os.kill(job.process.pid, signal.SIGUSR1)
+    assert job.end() == 0
+    assert job.calls.index("dvc saves") < job.calls.index("scontrol requeue 4242")
 
 
 def test_a_cancelled_job_saves_and_stays_away(submit: Callable[..., Job]) -> None:
