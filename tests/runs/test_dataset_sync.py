@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -71,6 +73,21 @@ def test_other_data_with_the_same_name_is_not_taken(
     shutil.copytree(tiny_corpus.encoded, other)
     (other / "valid.json").write_text("{}")
     assert dataset_sync.fetch(other, address) != other
+
+
+def test_headers_that_are_not_those_published_write_nothing(
+    bucket: str, tiny_corpus: Corpus, machine: Path, tmp_path: Path
+) -> None:
+    """Whoever may write to the bucket may not write files of this user's."""
+    address = dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
+    place, outside = ObjectStore(address), tmp_path / "outside"
+    header = json.loads((tiny_corpus.encoded / "valid.json").read_text())
+    header["files"][str(outside)] = {"sha256": hashlib.sha256(b"theirs").hexdigest(), "bytes": 6}
+    place.write("valid.json", json.dumps(header).encode())
+    place.write(str(outside), b"theirs")
+    with pytest.raises(UserError, match=f"{address} is damaged: remove {address}"):
+        dataset_sync.fetch(Path("/not/seen/here"), address)
+    assert not outside.exists()
 
 
 def test_data_that_is_damaged_is_refused(bucket: str, tiny_corpus: Corpus, machine: Path) -> None:

@@ -77,10 +77,18 @@ def _copy(bucket: ObjectStore, copy: Path) -> None:
     with whole_folder(copy) as beside:
         for split in SPLITS:
             bucket.download(header_name(split), beside / header_name(split))
+        # They name files to write here: only those that `publish` uploaded may.
+        if not _has(beside, bucket.address.rpartition("/")[2]):
+            raise _damaged(bucket, "")
+        for split in SPLITS:
             for name, about in read_header(beside, split)["files"].items():
                 bucket.download(name, beside / name)
                 if sha256(beside / name) != about["sha256"]:
-                    raise UserError(
-                        f"{bucket.address}/{name} is damaged: remove {bucket.address}, and run "
-                        "`dvc repro` again, which uploads the data again"
-                    )
+                    raise _damaged(bucket, f"/{name}")
+
+
+def _damaged(bucket: ObjectStore, file: str) -> UserError:
+    return UserError(
+        f"{bucket.address}{file} is damaged: remove {bucket.address}, and run `dvc repro` again, "
+        "which uploads the data again"
+    )
