@@ -6,7 +6,6 @@ INSTALLED := .venv/installed
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
 
-.DEFAULT_GOAL := help
 .PHONY: help install alive reproduce ui test thorough bench lint format clean
 
 help: ## this list

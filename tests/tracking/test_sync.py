@@ -53,6 +53,21 @@ def test_what_is_left_is_recorded_once(project: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "nothing is left to record\n"
 
 
+def test_what_was_recorded_before_the_storage_was_changed_is_recorded(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a full disk asks for; `make clean` then removes the folder."""
+    recorded = scenario.record(project / "runs")
+    storage = tmp_path_factory.mktemp("another disk")
+    config = configuration.load(Path("params.yaml"))
+    moved = configuration.with_changes(config, {"cluster.storage": str(storage)})
+    Path("params.yaml").write_text(configuration.dump(moved))
+    assert main(["sync"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert (first, second[:9]) == ("nothing is left to record", "recorded ")
+    scenario.check(own_store(project), recorded)
+
+
 def test_what_is_for_another_store_is_left_alone(
     project: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from seq2sweep import config as configuration
 from seq2sweep import console, presets
 from seq2sweep.commands.shared import Commands, add_set, changes, print_json
 from seq2sweep.config import Config
+from seq2sweep.config.execution import HOME
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.project_files import PARAMS
 from seq2sweep.storage.atomic import write_whole
@@ -237,7 +238,17 @@ def _sync(options: argparse.Namespace) -> None:
     from seq2sweep.tracking.mlflow_store import destination
     from seq2sweep.tracking.relay_thread import sync
 
-    print(sync(*destination(configuration.load(PARAMS), Path.cwd())))
+    root, *to = destination(configuration.load(PARAMS), Path.cwd())
+    # What was recorded before `cluster.storage` was set to another folder.
+    usual = (Path.cwd() / HOME / root.name).resolve()
+    failures: list[OperationalError] = []
+    for folder in dict.fromkeys([root, *([usual] if usual.exists() else [])]):
+        try:
+            print(sync(folder, *to))
+        except OperationalError as error:
+            failures.append(error)
+    if failures:
+        raise OperationalError("; ".join(map(str, failures)))
 
 
 def _add_ui(commands: Commands) -> None:
