@@ -28,6 +28,7 @@ from seq2sweep.report.pareto import overview
 from seq2sweep.report.positions import length_scores
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
+from seq2sweep.tracking.lineage import code
 from seq2sweep.tracking.recorder import attach
 
 SELF_TRAINING: Mapping[str, dict[str, Any]] = {
@@ -67,6 +68,7 @@ def work(config: Config) -> None:
             for source, reference, translation, tags in read_table(project_files.TRANSLATIONS)
         ],
         lineage=receipt["lineage"],
+        tree=code(Path()),
         sweep=read_sweep(project_files.SWEEP),
         table1=table1,
         attention=checked(
@@ -125,7 +127,8 @@ def parser(
     """What Table 4 says of this run; None where it translates. prepare: metrics/prepare.json."""
     if config.data.task != "parsing":
         return None
-    sections = (config.parsing.train_sections, config.parsing.test_sections)
+    asked = (config.parsing.train_sections, config.parsing.test_sections)
+    sections = tuple(tuple(sorted(those)) for those in asked)
     # A copy of which files are missing has trees in each section too.
     trees = prepare["train"]["read"], evaluate["sentences"]
     standard = (

@@ -138,9 +138,12 @@ def test_page_shows_what_training_cost(rendered: str) -> None:
 
 
 def test_page_says_when_the_commit_is_not_all() -> None:
-    text = changed(lineage={"git.commit": "4ad1c0", "git.dirty": "true"})
+    """Of what scored and swept: the weights may be of an earlier one."""
+    lineage = {"git.commit": "0ld3r0", "git.dirty": "false"}
+    text = changed(tree={"git.commit": "4ad1c0", "git.dirty": "true"}, lineage=lineage)
     assert "git checkout 4ad1c0   # and changes that were not committed" in text
-    assert "git checkout" not in changed(lineage={"git.commit": "unknown"})
+    assert "<td>0ld3r0</td>" in text
+    assert "git checkout" not in changed(tree={"git.commit": "unknown"}, lineage=lineage)
 
 
 @pytest.mark.parametrize(
@@ -302,6 +305,7 @@ def test_page_shows_scores_by_length_and_positions() -> None:
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the stages before write."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SEQ2SWEEP_COMMIT", results().tree["git.commit"])
     write_inputs(undrawn())
     return tmp_path
 

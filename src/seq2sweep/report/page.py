@@ -40,7 +40,9 @@ class Results:
     """What the stages wrote, as read from their JSON files; `sweep` is None where none was run.
 
     curves: rows of metrics/curves.csv, None where nothing was measured. lineage: of
-    models/train/receipt.json, and model, the settings that were trained, where it has them.
+    models/train/receipt.json, and model, the settings that were trained, where it has them. tree:
+    `git.commit` and `git.dirty` of what is here, which scored and swept: maybe later than what
+    trained.
     dataset: what was translated, in words. parser: of a run whose task is parsing, None else.
     """
 
@@ -51,6 +53,7 @@ class Results:
     evaluate: Mapping[str, Any]
     translations: Sequence[samples.Translation]
     lineage: Mapping[str, str]
+    tree: Mapping[str, str]
     sweep: Mapping[str, Any] | None = None
     table1: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
@@ -86,7 +89,7 @@ def render(results: Results) -> str:
             "MLflow run of the evaluation": results.evaluate.get("mlflow_run_id"),
             **results.lineage,
         },
-        commit=_commit(results.lineage),
+        commit=_commit(results.tree),
         **task,
     )
 
@@ -233,10 +236,10 @@ def _sweep(results: Results) -> dict[str, Any] | None:
     }
 
 
-def _commit(lineage: Mapping[str, str]) -> str | None:
+def _commit(tree: Mapping[str, str]) -> str | None:
     """What to check out for these results, or None where it is unknown."""
-    commit = lineage.get("git.commit", "unknown")
+    commit = tree.get("git.commit", "unknown")
     if commit == "unknown":
         return None
-    changed = lineage.get("git.dirty") == "true"
+    changed = tree.get("git.dirty") == "true"
     return f"{commit}   # and changes that were not committed" if changed else commit
