@@ -609,7 +609,11 @@ def test_a_mistyped_trial_is_one_line_with_the_nearest(
 def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bare").mkdir()
     assert "bare/reports/sweep.json is missing" in refusal(capsys, "base", "bare:base")
-    assert "bare/receipt.json is missing" in refusal(capsys, "base", "bare")
+    assert "bare has no weights, and is no project whose models/train has some" in refusal(
+        capsys, "base", "bare"
+    )
+    # As a variant of a search over many keys is called; no path is so long.
+    assert "is neither a file, a folder nor a trial" in refusal(capsys, "base", "layers=6 " * 50)
     write_json(Path("bare/reports/sweep.json"), ["no", "sweep"])
     assert "bare/reports/sweep.json is damaged (it holds a list" in refusal(
         capsys, "base", "bare:base"

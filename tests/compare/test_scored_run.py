@@ -141,7 +141,8 @@ def test_a_key_that_one_version_does_not_have_is_null(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["first", "empty"], "empty/receipt.json is missing: run `dvc repro`, which makes it"),
+        (["first", "empty"], "empty has no weights, and is no project whose models/train has some"),
+        (["first", "models/student"], "trains them there where self_training.sentences is above 0"),
         (["first", "damaged"], "damaged/receipt.json is damaged"),
         (["first", "odd"], "odd/receipt.json: lineage is a list, not an object"),
         (["first", "a.txt"], "a.txt is a file: two files of translations are compared by a ref"),
@@ -162,6 +163,7 @@ def test_a_mistake_is_one_line_and_status_2(
 ) -> None:
     Path("a.txt").write_text("eins\n", encoding="utf-8")
     Path("empty").mkdir()
+    Path("models/student").mkdir(parents=True)
     write("odd", RECEIPT | {"lineage": ["no", "names"]})
     write("damaged", "")
     Path("damaged/receipt.json").write_text('{"config": ', encoding="utf-8")

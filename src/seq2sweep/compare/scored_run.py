@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,16 +105,16 @@ def find(name: str) -> ScoredRun:
     `FOLDER:TRIAL` is a trial of the project in that folder. Raises UserError for anything else, and
     where what is there is damaged or of another shape.
     """
-    path = Path(name)
-    if path.is_dir():
-        return _weights(path)
-    if path.is_file():
+    # Of os.path, for which what is too long for a path is none: a variant has such names.
+    if os.path.isdir(name):
+        return _weights(Path(name))
+    if os.path.isfile(name):
         raise UserError(
             f"{name} is a file: two files of translations are compared by a reference, add "
             "REFERENCE --to LANGUAGE"
         )
     folder, separator, trial = name.partition(":")
-    if separator and Path(folder).is_dir():
+    if separator and os.path.isdir(folder):
         return _trial(Path(folder), trial)
     if not SWEEP.exists():
         raise UserError(
@@ -285,6 +286,12 @@ def _weights(folder: Path) -> ScoredRun:
     """Weights by their receipt, a model in one folder, or the training of that folder's project."""
     if not (folder / RECEIPT).exists() and (folder / MODEL / RECEIPT).exists():
         folder = folder / MODEL
+    if not any((folder / name).exists() for name in (RECEIPT, MANIFEST)):
+        student = " where self_training.sentences is above 0" * (folder.name == STUDENT.name)
+        raise UserError(
+            f"{folder} has no weights, and is no project whose {MODEL} has some: `dvc repro` "
+            f"trains them there{student}"
+        )
     receipt = _model(folder) if (folder / MANIFEST).exists() else read_receipt(folder)
     ours = EVALUATIONS.get(Path(*folder.parts[-2:]))
     sums = {entry["step"]: entry["sha256"] for entry in receipt["checkpoints"]}

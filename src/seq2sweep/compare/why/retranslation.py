@@ -18,7 +18,7 @@ from seq2sweep.compare.why.text_causes import CUT
 from seq2sweep.compare.why.waterfall import Cause, Texts
 from seq2sweep.config import EvaluateConfig, ModelConfig
 from seq2sweep.data.bitext import read_training_header
-from seq2sweep.data.files import SIDES, text_name
+from seq2sweep.data.files import MANIFEST, SIDES, text_name
 from seq2sweep.data.reading import read_lines
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.decode.average import average, build
@@ -159,6 +159,10 @@ class Retranslation:
             if not kept:
                 raise NotComparableError(f"{folder} has no checkpoint")
             return [path / "model.safetensors" for path in kept[-config.average_checkpoints :]]
+        if (folder / MANIFEST).exists():
+            raise NotComparableError(
+                f"{folder} has the mean of its checkpoints alone: name the folder of the training"
+            )
         try:
             return [weights.file for weights in choose(folder, config)]
         except UserError as error:
