@@ -233,7 +233,7 @@ def test_trials_at_once_on_a_processor_shared_it(results: list[TrialResult]) -> 
         variant = dataclasses.replace(result.variant, config=config)
         return ended(result, "finished", origin={"device": "H100"}, variant=variant)
 
-    for gpus, expected in ((1, False), (0.5, True)):
+    for gpus, expected in ((1, False), (0.6, False), (0.5, True)):
         parts = [with_gpus(result, gpus) for result in given[:2]]
         assert set(sweep_report.sharing(parts).values()) == {expected}
 

@@ -110,7 +110,7 @@ def test_bleu_is_what_the_paper_prints() -> None:
 def test_without_a_sweep_there_are_the_papers_figures_alone() -> None:
     for given in (None, sweep()):
         files = table2_files(given, "the phrasebook")
-        assert "No other architecture was trained" in files["table2.md"]
+        assert "No architectures were compared at equal FLOPs" in files["table2.md"]
         assert "## Measured" not in files["table2.md"]
         assert "| GNMT + RL " in files["table2.md"]
         assert "sweep.method: table2" in files["table2.html"]

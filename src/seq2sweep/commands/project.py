@@ -238,13 +238,13 @@ def _sync(options: argparse.Namespace) -> None:
     from seq2sweep.tracking.mlflow_store import destination
     from seq2sweep.tracking.relay_thread import sync
 
-    root, *to = destination(configuration.load(PARAMS), Path.cwd())
+    root, uri, experiment, artifacts = destination(configuration.load(PARAMS), Path.cwd())
     # What was recorded before `cluster.storage` was set to another folder.
     usual = (Path.cwd() / HOME / root.name).resolve()
     failures: list[OperationalError] = []
     for folder in dict.fromkeys([root, *([usual] if usual.exists() else [])]):
         try:
-            print(sync(folder, *to))
+            print(sync(folder, uri, experiment, artifacts))
         except OperationalError as error:
             failures.append(error)
     if failures:

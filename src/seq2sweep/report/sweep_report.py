@@ -132,8 +132,8 @@ def sharing(results: Sequence[TrialResult]) -> dict[str, bool | None]:
 
     def shared(one: TrialResult) -> bool | None:
         device, span = one.origin.get("device"), spans[one.variant.name]
-        if device not in (None, "CPU") and one.variant.config.sweep.gpus_per_trial >= 1:
-            return False
+        if device not in (None, "CPU") and one.variant.config.sweep.gpus_per_trial > 0.5:
+            return False  # no second one has room there
         if device is None or not one.nodes or span is None:
             return None
         others = [

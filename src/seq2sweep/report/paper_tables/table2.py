@@ -43,8 +43,8 @@ TRAINED = (
     "device-hours",
 )
 NOT_MEASURED = (
-    "No other architecture was trained: set `sweep.method: table2` in params.yaml, or see the "
-    "presets `phrasebook-table2` and `multi30k-en-de-table2`."
+    "No architectures were compared at equal FLOPs: set `sweep.method: table2` in params.yaml, or "
+    "see the presets `phrasebook-table2` and `multi30k-en-de-table2`."
 )
 PAPER_NOTES = (
     "BLEU on newstest2014 and FLOPs as printed. Days and devices are those of each model's own "
