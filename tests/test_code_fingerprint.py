@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.code_fingerprint import of_code, of_folder, parts
+from seq2sweep.code_fingerprint import differences, of_code, of_folder, parts
 
 ROOT = Path(__file__).parents[1]
 
@@ -102,6 +102,20 @@ def test_it_is_the_same_on_every_version_of_python(python: str) -> None:
         [python, "-c", ask], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == of_code((ROOT / "src").rglob("*.py")), (sys.version, done.stderr)
+
+
+def test_a_name_that_another_module_hands_on_is_told_with_where_that_has_it_from(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ideas").mkdir()
+    (tmp_path / "ideas/gates.py").write_text("soft, hard = 1, 2\n")
+    (tmp_path / "program.py").write_text("from ideas import gate\n\nGATE = gate\n")
+    seen = []
+    for names in ("soft as gate", "hard as gate", "hard as gate, soft as other"):
+        (tmp_path / "ideas/__init__.py").write_text(f"from ideas.gates import {names}\n")
+        seen.append(parts("program", tmp_path))
+    assert differences(seen[0], seen[1]) == ["imports"]
+    assert seen[1] == seen[2]  # nobody has it from there
 
 
 def test_each_question_looks_at_the_files_as_they_are(tmp_path: Path) -> None:

@@ -64,12 +64,14 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     imported: list[tuple[str, ...]] = []
-    for module, path in modules(program, *roots).items():
+    files = modules(program, *roots)
+    wanted = names_imported(files)
+    for module, path in files.items():
         found[module] = _parsed(path).meaning
         found |= {part: _of_file(file) for part, file in _files_of(module, path).items()}
         imported += [
             (found[module], bound, *_target(name, roots))
-            for name, bound in used_imports(module, path)
+            for name, bound in used_imports(module, path, wanted)
         ]
     return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
 
@@ -146,15 +148,31 @@ def _names(
         yield f"{base}.{alias.name}", alias.asname or alias.name
 
 
-def used_imports(module: str, path: Path) -> list[tuple[str, str]]:
-    """Full dotted name of each thing that a module imports and names, and its name there."""
+def names_imported(files: Mapping[str, Path]) -> set[str]:
+    """Full dotted names of what these modules, by dotted name, have from each other; also through
+    one that names it nowhere and only hands it on."""
+    wanted: set[str] = set()
+    while True:
+        found = {
+            name for module, path in files.items() for name, _ in used_imports(module, path, wanted)
+        }
+        if found <= wanted:
+            return wanted
+        wanted |= found
+
+
+def used_imports(module: str, path: Path, wanted: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Full dotted name of each thing that a module imports and names, and its name there.
+
+    wanted: what others have from it, whether it names that or not; see `names_imported`.
+    """
     read = _parsed(path)
     return [
         (name, bound)
         for node in read.imports
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name, bound in _names(node, module, _is_package(path))
-        if bound in read.names
+        if bound in read.names or f"{module}.{bound}" in wanted
     ]
 
 

@@ -188,6 +188,24 @@ def test_a_kind_means_what_its_names_were_imported_from(
     assert (seen[0] == seen[1]) == bool(same)
 
 
+def test_a_name_that_another_module_hands_on_is_told_with_where_that_has_it_from(
+    model: Path,
+) -> None:
+    ideas = model.parent / "ideas"
+    ideas.mkdir()
+    (ideas / "gates.py").write_text("soft, hard = 1, 2\n", "utf-8")
+    (ideas / "more.py").write_text("from seq2sweep.ideas import gate as door, other\n", "utf-8")
+    file = model / "feed_forward" / "mine.py"
+    file.write_text("from seq2sweep.ideas.more import door\nGATE = door\n", "utf-8")
+    seen = []
+    for gate, other in (("soft", "soft"), ("hard", "soft"), ("hard", "hard")):
+        names = f"{gate} as gate, {other} as other"
+        (ideas / "__init__.py").write_text(f"from seq2sweep.ideas.gates import {names}\n", "utf-8")
+        seen.append(kinds_of_parts.code("feed_forward", "mine"))
+    assert seen[0] != seen[1]
+    assert seen[1] == seen[2]  # nobody has it from there
+
+
 def test_what_code_of_all_trainings_imports_too_is_not_told_again(model: Path) -> None:
     """Kinds that were trained before imports counted keep their names."""
     file = model / "feed_forward" / "geglu.py"

@@ -43,10 +43,11 @@ def _imported(files: Mapping[str, Path]) -> set[str]:
     that was trained before imports counted stays as it is.
     """
     known = {"seq2sweep", *sys.stdlib_module_names}
+    wanted = code_fingerprint.names_imported(files)
     return {
         f"{path.name}: {name} as {bound}"
         for module, path in files.items()
-        for name, bound in code_fingerprint.used_imports(module, path)
+        for name, bound in code_fingerprint.used_imports(module, path, wanted)
         if name.partition(".")[0] not in known or name.rpartition(".")[2] != bound
         if (name, bound) not in _usual(MODEL.parents[1])
     }
