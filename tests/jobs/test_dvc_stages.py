@@ -213,5 +213,19 @@ def test_another_data_folder_is_told_before_the_stage_fingerprint_has_run(
     said = json.dumps({"fingerprint": [{"changed deps": {"mine": "modified"}}]})
     done = subprocess.CompletedProcess(["dvc"], 0, said, "")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    changed = {"download": [{"changed deps": {"code.json": {"data.folder": "modified"}}}]}
+    changed: dict[str, Any] = {
+        "download": [{"changed deps": {"code.json": {"data.folder": "modified"}}}]
+    }
     assert dvc_stages.changes(tmp_path, "download") == ({} if same else changed)
+    # What it says of code is of when the stage fingerprint ran: of no section of params.yaml.
+    others = {"changed deps": {"params.yaml": {"download": "modified"}}}
+    code = {"code.json": {"download": "modified"}}
+    told = [
+        {"changed deps": others["changed deps"] | code},
+        {"changed deps": code},
+        "always changed",
+    ]
+    monkeypatch.setattr(done, "stdout", json.dumps(json.loads(said) | {"download": told}))
+    found = dvc_stages.changes(tmp_path, "download")["download"]
+    assert found[-2:] == [others, "always changed"]
+    assert found[:-2] == ([] if same else changed["download"])

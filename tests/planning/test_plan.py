@@ -184,6 +184,28 @@ def test_what_does_not_run_is_not_summed(project: Path, monkeypatch: pytest.Monk
     assert "updates  " not in shown
 
 
+def test_what_trials_leave_in_a_bucket_is_not_on_this_disk(project: Path) -> None:
+    def checkpoints(**changes: Any) -> float:
+        write(project, "phrasebook", **changes)
+        return float(plan(project)["data"]["disk"]["checkpoints"])
+
+    alone = checkpoints(**{"sweep.method": "none"})
+    assert checkpoints() > alone
+    assert checkpoints(**{"cluster.storage": "s3://bucket/runs"}) == alone
+
+
+def test_the_parts_of_the_disk_are_all_of_it(project: Path) -> None:
+    made = plan(project, on="8 x H100")
+    disk = made["data"]["disk"]
+    parts = [name for name in disk if name not in ("needed", "free", "short")]
+    assert disk["needed"] == pytest.approx(sum(disk[name] for name in parts))
+    (line,) = [line for line in overview(made).splitlines() if "    downloads " in line]
+    for name in parts:
+        disk[name] = 123_456_789
+    (again,) = [line for line in overview(made).splitlines() if "    downloads " in line]
+    assert again.count("123MB") == len(parts) == line.count(",") + 1
+
+
 def parameters_kept(made: dict[str, Any]) -> float:
     """Parameters in the checkpoints that the trials keep."""
     keep = preset("phrasebook").train.keep_checkpoints

@@ -316,3 +316,41 @@ def test_trials_that_do_not_fit_are_named(project: Path) -> None:
     assert "C-d_model-1024" in note
     assert "lower train.tokens_per_pass" in note
     assert "(base" not in note
+
+
+def test_trials_of_which_too_many_share_a_machine_are_named(project: Path) -> None:
+    changes = {
+        "cluster.gpus_per_worker": 0,
+        "cluster.workers": 1,
+        "sweep.method": "table3",
+        "sweep.rows": ["C"],
+        "sweep.gpus_per_trial": 0,
+        "sweep.cpus_per_trial": 0.01,
+        "train.tokens_per_pass": 20_000,
+    }
+    write(project, "wmt14-en-de-base", **changes)
+    made = plan(project)
+    (note,) = [note for note in made["notes"] if "need more memory" in note]
+    assert "(base, " in note
+    assert "lower train.tokens_per_pass or raise sweep.cpus_per_trial, so that fewer" in note
+    write(project, "phrasebook")
+    assert not [note for note in plan(project)["notes"] if "need more memory" in note]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "advice"),
+    [(0.25, "raise sweep.gpus_per_trial, so that fewer share it"), (1, "take devices with more")],
+)
+def test_a_pass_that_is_chosen_is_not_to_be_lowered(
+    project: Path, gpus: float, advice: str
+) -> None:
+    """It is the smallest already."""
+    changes = {
+        "sweep.method": "one_at_a_time",
+        "sweep.gpus_per_trial": gpus,
+        "sweep.space": {"model.d_ff": [4096 if gpus < 1 else 65536]},
+        "train.tokens_per_pass": "auto",
+    }
+    write(project, "wmt14-en-de-big", **changes)
+    (note,) = [n for n in plan(project, on="8 x T4")["notes"] if "need more memory" in n]
+    assert note.endswith(f"): {advice}")

@@ -187,11 +187,7 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
         return found
     folder = _folder_now(project, found.get(FINGERPRINT, []))
     for stage in _with_those_before(project, stages):
-        told = [
-            entry
-            for entry in found.pop(stage, [])
-            if not (isinstance(entry, dict) and {*entry.get("changed deps", ())} == {CODE_FILE})
-        ]
+        told = [entry for entry in map(_without_code, found.pop(stage, [])) if entry]
         recorded = params(project, stage, CODE_FILE)
         if folder and recorded.get(FOLDER) not in (None, folder):
             told.insert(0, {"changed deps": {CODE_FILE: {"data.folder": "modified"}}})
@@ -204,6 +200,15 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
             found[stage] = told
     found.pop(FINGERPRINT, None)
     return found
+
+
+def _without_code(entry: Any) -> Any:
+    """What DVC says of a stage without what it says of CODE_FILE; empty where that is all."""
+    if not isinstance(entry, dict) or "changed deps" not in entry:
+        return entry
+    left = {path: how for path, how in entry["changed deps"].items() if path != CODE_FILE}
+    others = {key: value for key, value in entry.items() if key != "changed deps"}
+    return others | ({"changed deps": left} if left else {})
 
 
 def _folder_now(project: Path, told: Iterable[Any]) -> str | None:

@@ -124,13 +124,15 @@ class Machine:
         workers = config.sweep.workers_per_trial
         return self._speed(config, load, 1 if one else workers, self.trial_devices / workers)
 
-    def trial_memory(self, config: Config) -> float | None:
-        """Bytes that one worker of a trial has; None: not known."""
+    def trial_memory(self, config: Config, slots: int = 0) -> float | None:
+        """Bytes that one worker of a trial has; None: not known. slots: trials that do run at once,
+        where these are fewer than could."""
         if self.device.memory is None:
             return None
         if self.device.gpu:
             return self.device.memory * min(1.0, config.sweep.gpus_per_trial or 1.0)
-        return self.device.memory * self.workers / self.slots / config.sweep.workers_per_trial
+        at_once = slots or self.slots
+        return self.device.memory * self.workers / at_once / config.sweep.workers_per_trial
 
     def decoding_speed(self, config: Config, load: Workload) -> Speed | None:
         """Of a training on what evaluates: one GPU, or all CPUs, however many the training has."""

@@ -60,6 +60,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
     load = workload(config, pairs, ENCODED if "encode" in made else None)
     here = machine.planned(config, given, project, mfu)
     of_sweep = sweeps.sweep(config, load, here)
+    notes = here.notes + _too_large(config, here, of_sweep)
     config, why = sized(config, load, here.device, here.workers, here.device.memory)
     whole, speed = training(config, load), here.training_speed(config, load)
     checkpoints, exported = _model_bytes(config, whole, of_sweep, runs)
@@ -92,7 +93,7 @@ def plan(project: Path, *, on: str | None = None, mfu: float | None = None) -> d
         "total": _total(
             config, {name: times[name] for name in times if name in runs}, here, of_sweep
         ),
-        "notes": here.notes + _too_large(config, here, of_sweep),
+        "notes": notes,
     }
 
 
@@ -206,13 +207,18 @@ def _memory(config: Config, load: Workload, here: Machine) -> dict[str, Any]:
 
 
 def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
-    """A note on the variants that do not fit the device, or their share of it."""
-    room = here.trial_memory(config)
-    if not here.device.gpu or room is None:
+    """A note on the variants that do not fit the device, or their share of it. config: as asked
+    for, with a train.tokens_per_pass that may be auto."""
+    room = here.trial_memory(config, of_sweep.slots)
+    names = [row.variant for row in of_sweep.rows if room is not None and row.memory > room]
+    if not names:
         return []
-    names = [row.variant for row in of_sweep.rows if row.memory > room]
+    gpu = here.device.gpu
+    shared = 0 < config.sweep.gpus_per_trial < 1 if gpu else of_sweep.slots > 1
+    mends = ["lower train.tokens_per_pass"] * (config.train.tokens_per_pass != "auto")
+    mends += [f"raise sweep.{'gpus' if gpu else 'cpus'}_per_trial, so that fewer share it"] * shared
     said = f"these trials need more memory than there is ({', '.join(names)}): "
-    return [said + "lower train.tokens_per_pass"] * bool(names)
+    return [said + (" or ".join(mends) or "take devices with more")]
 
 
 def _total(
@@ -264,7 +270,8 @@ def _model_bytes(
     trained = {"train"} | ({"teacher", "student"} if config.self_training.sentences else set())
     weights = len(trained & runs) * Retention.of(config).most() * 4 * whole.parameters
     checkpoints = (1 + config.moments) * weights
-    if "sweep" in runs:
+    # A bucket's are not on this disk, but for those that are being scored.
+    if "sweep" in runs and not configuration.is_address(config.cluster.storage):
         checkpoints += sum(row.checkpoint_bytes for row in of_sweep.rows)
     return checkpoints, weights
 
