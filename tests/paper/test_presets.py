@@ -12,6 +12,7 @@ from seq2sweep import presets
 from seq2sweep.data import sources
 from seq2sweep.model.flops import parameter_count
 from seq2sweep.presets import table3
+from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.variants import variants
 
 COLUMNS = (
@@ -238,6 +239,27 @@ def asked(config: configuration.Config) -> configuration.Config:
 
 def test_the_preset_of_table_3_is_base_with_its_sweep() -> None:
     assert presets.load("wmt14-en-de-table3").config == asked(BASE)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_scheduler_that_a_preset_has_can_stop_a_trial(name: str) -> None:
+    """No trial is judged before its warm-up is over."""
+    config = presets.load(name).config
+    if config.sweep.scheduler == "none":
+        return
+    found, _ = variants(config)
+    rungs = Rungs(
+        config.sweep.scheduler,
+        len(found),
+        grace_steps=config.sweep.grace_steps,
+        reduction_factor=config.sweep.reduction_factor,
+        longest=max(one.config.train.steps for one in found),
+    )
+    assert any(
+        one.config.warmup_steps <= rung < one.config.train.steps
+        for one in found
+        for rung in rungs.steps
+    )
 
 
 @pytest.mark.parametrize("name", ["base", "table3-base"])
