@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from seq2sweep.cli import main
 from seq2sweep.commands.trained import opened, opened_together
 from seq2sweep.config import Config
 from seq2sweep.serving import cpu_quota
@@ -28,11 +29,14 @@ def test_a_model_gets_the_threads_that_the_quota_allows(
 ) -> None:
     made_up_models.translator(tmp_path, tiny_config, tiny_corpus).save(tmp_path / "model")
     name = str(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cpu_quota, "available_cpus", lambda: quota)
     for opens in (
         lambda: opened(Namespace(model=name, weights=None)),
         lambda: opened_together(Namespace(members=[name])),
         lambda: _load_pyfunc(name),
+        lambda: main(["evaluate"]),  # which finds no project here
+        lambda: main(["why", name]),
     ):
         torch.set_num_threads(3)  # conftest sets it back
         opens()

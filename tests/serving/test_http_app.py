@@ -27,7 +27,7 @@ import uvicorn
 
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.decode.beam import NO_NUMBERS, OurSearch
+from seq2sweep.decode.beam import NO_NUMBERS, OurSearch, Translation
 from seq2sweep.decode.streaming import Part
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
@@ -360,6 +360,24 @@ def test_a_part_that_takes_too_long_ends_a_stream_with_a_line(
     held.set()
     last = json.loads(answer.text.splitlines()[-1])
     assert last == {"error": "not done in 0.5 seconds: send less text, or try again"}
+
+
+def test_a_stream_ends_with_its_translation(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No turn of the search is waited for, after which an error could still come."""
+    held = threading.Event()
+
+    def parts(*_: Any) -> Iterator[Part]:
+        yield Part(0, "alpha", Translation("alpha", 0.0))
+        held.wait(20)
+
+    monkeypatch.setattr(http_app, "stream", parts)
+    monkeypatch.setattr(http_app, "SECONDS", 0.5)
+    answer = client.post("/stream", {"text": "alpha"})
+    held.set()
+    (line,) = answer.text.splitlines()
+    assert json.loads(line)["translation"]["text"] == "alpha"
 
 
 def test_what_the_end_of_the_server_gives_up_is_told(start: Start) -> None:

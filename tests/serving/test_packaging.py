@@ -108,6 +108,8 @@ def test_what_a_kind_of_ones_own_imports_comes_along(
     }.items():
         (source / name).parent.mkdir(exist_ok=True)
         (source / name).write_text(text)
+    # As Emacs has it beside a file that is not saved.
+    (source / "model/feed_forward/.#relu.py").symlink_to("me@here.1234")
     monkeypatch.setattr(seq2sweep, "__file__", str(source / "__init__.py"))
     monkeypatch.setitem(sys.modules, "seq2sweep.model.feed_forward.gated", ModuleType("gated"))
     translator = made_up_models.translator(tmp_path, tiny_config, tiny_corpus)

@@ -51,7 +51,9 @@ def _add_evaluate(commands: Commands) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from seq2sweep.evaluate.check import evaluate_project, overview
+    from seq2sweep.serving.cpu_quota import keep_to_quota
 
+    keep_to_quota()
     # Standard output is for figures alone.
     with (
         contextlib.redirect_stdout(sys.stderr),
@@ -197,6 +199,9 @@ def _why(options: argparse.Namespace) -> None:
     from seq2sweep.compare.scored_run import find
     from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of, read_output
     from seq2sweep.compare.why.overview import overview
+    from seq2sweep.serving.cpu_quota import keep_to_quota
+
+    keep_to_quota()
 
     def output(name: str) -> Output:
         if options.reference is None:

@@ -187,6 +187,8 @@ class Answers:
                 if part.translation is not None:
                     said["translation"] = _shown(part.translation)
                 yield json.dumps(said, ensure_ascii=False) + "\n"
+                if part.translation is not None:
+                    return  # one line was asked for
                 try:
                     part = await _answer(self.batcher.run(next_part))
                 except (FullError, TimeoutError, OperationalError, UserError) as error:

@@ -33,7 +33,8 @@ def write_package(folder: Path, translator: Translator) -> None:
     modules = code_fingerprint.modules(LOADER, source.parent, whole=True)
     # Kinds of parts are imported by the names that params.yaml has. Those of this model, which are
     # loaded, may import what nothing else does.
-    kinds = [*(source / "model").rglob("*.py")]
+    files = (source / "model").rglob("*.py")
+    kinds = [path for path in files if not path.name.startswith(".")]  # no editor's
     for path in kinds:
         kind = ".".join(path.relative_to(source.parent).with_suffix("").parts)
         if kind in sys.modules:
