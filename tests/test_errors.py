@@ -36,6 +36,7 @@ def test_an_error_without_a_path_is_a_failure() -> None:
     assert ending(OSError(errno.ENOENT, "gone"))[1] == 1
     assert ending(ConnectionRefusedError(errno.ECONNREFUSED, "refused"))[1] == 1
     assert "in /" in ending(OSError(errno.ENOSPC, "full"))[0]
+    assert "or where the output goes)" in ending(OSError(errno.ENOSPC, "full"))[0]
 
 
 def test_lines_are_those_that_are_meant() -> None:

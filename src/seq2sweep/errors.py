@@ -87,7 +87,9 @@ def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:
         return "\n".join(map(_one_line, parts)), EXIT_USER_ERROR if mistake else EXIT_FAILURE
     said = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
-        where = f" (in {os.getcwd()})" if error.errno in NO_ROOM else ""
+        # Of a file that is open it is not known which: what standard output goes to may be one.
+        folder = f" (in {os.getcwd()}, or where the output goes)"
+        where = folder if error.errno in NO_ROOM else ""
     else:
         where = f": {_shortened(os.fspath(error.filename))}"
     if error.filename is not None and error.errno in PATH_REMEDIES:
