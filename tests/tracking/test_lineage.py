@@ -129,6 +129,28 @@ def test_without_a_repository_or_git(
     assert code(tmp_path) == {"git.commit": commit, "git.dirty": dirty}
 
 
+@pytest.mark.parametrize("variable", [None, "5" * 40])
+def test_a_repository_around_the_project_that_ignores_it_has_no_commit_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    """As one of a home folder, where the project came as an archive, or is a job's copy."""
+    monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("SEQ2SWEEP_COMMIT", variable)
+    (tmp_path / ".gitignore").write_text("*\n!.gitignore\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git(tmp_path, *who, "commit", "--quiet", "--message", "dotfiles")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "params.yaml").write_text("a: 1\n")
+    assert code(project)["git.commit"] == (variable or "unknown")
+    (tmp_path / ".gitignore").unlink()
+    assert code(project)["git.dirty"] == "true"  # not ignored, but new
+    assert len(code(project)["git.commit"]) == 40 != code(project)["git.commit"].count("5")
+
+
 def test_repository_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
     git(tmp_path, "init", "--quiet")

@@ -180,7 +180,9 @@ def code(project: Path, of: Iterable[str] = configuration.DECISIVE) -> dict[str,
             return git(project, *arguments, seconds=GIT_SECONDS).decode().strip()
         return None
 
-    commit = ask("rev-parse", "--verify", "HEAD")
+    # Of a repository around the project that ignores it no commit has anything of it.
+    here = ask("ls-files", "--cached", "--others", "--exclude-standard", "--", *configuration.DECISIVE)
+    commit = ask("rev-parse", "--verify", "HEAD") if here else None
     if commit is None:
         commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
         return {"git.commit": commit, "git.dirty": "true" if ending == "dirty" else UNKNOWN}
