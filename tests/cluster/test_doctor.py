@@ -151,13 +151,6 @@ def test_silent_nodes_are_waited_for_together(
     assert now[0] == 1060.0
 
 
-def test_workers_without_room(cluster: None, tiny_config: Config, project: Path) -> None:
-    wide = configuration.with_changes(tiny_config, {"cluster.workers": 7})
-    found = by_name(examine(wide, project))
-    assert found["workers"].level == "problem"
-    assert found["workers"].remedy.startswith("cluster.workers is 7")
-
-
 # --- before a job -------------------------------------------------------------------------------
 
 

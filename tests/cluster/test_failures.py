@@ -30,7 +30,7 @@ from seq2sweep.train.events import CheckpointDue
 from tests.cluster.chaos import LONGEST_WAIT, wait_until
 from tests.cluster.driver import events, start, train
 from tests.conftest import Corpus
-from tests.train.test_interruption import work_together
+from tests.train.test_interruption import go_on
 
 
 @pytest.fixture
@@ -52,9 +52,11 @@ def test_storage_that_is_away_for_a_while_ends_nothing(
 ) -> None:
     """Its folder is moved away while training goes on, and back some seconds later."""
     # As many steps as take seconds: what moves the folder must see one of them on a busy machine.
-    config = configuration.with_changes(config, {"train.steps": 400, "cluster.max_failures": 0})
+    # Of one worker, as the first alone asks anything of the storage.
+    changes = {"cluster.workers": 1, "cluster.cpus_per_worker": 1, "cluster.max_failures": 0}
+    config = configuration.with_changes(config, {"train.steps": 400, **changes})
     undisturbed = project / "undisturbed"
-    work_together(2, undisturbed, config, tiny_corpus.encoded)
+    go_on(config, tiny_corpus.encoded, undisturbed)
     folder, away = project / "runs" / "run", project / "away"
 
     returned = threading.Event()

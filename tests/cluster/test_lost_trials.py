@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -34,8 +35,11 @@ def test_without_its_result_a_trial_that_failed_for_good_resumes(
     changes = {"sweep.space": {}, "sweep.scheduler": "none", "sweep.max_failures": 0}
     alone = configuration.with_changes(tiny_config, changes)
 
+    heard: list[list[int]] = []
+
     def search(score: Any = scoring.score) -> TrialResult:
-        [result], _ = sweep(alone, tiny_corpus, project, score, final=True)
+        [result], listener = sweep(alone, tiny_corpus, project, score, final=True)
+        heard.append([told["step"] for event, _, told in listener.heard if event == "result"])
         return result
 
     with monkeypatch.context() as patch:
@@ -46,8 +50,13 @@ def test_without_its_result_a_trial_that_failed_for_good_resumes(
     kept = "".join(line for line in lines if json.loads(line)["step"] <= 8)
     assert search().status == "failed", "for good"
     failed.journal.with_name("result.json").unlink()
+    # As of a driver that was killed while a checkpoint was written: the one before it will do.
+    half = failed.journal.with_name("step-00000012")
+    shutil.copytree(failed.journal.with_name("step-00000008"), half)
+    (half / "model.safetensors").write_bytes(b"torn")
     resumed = search(scoring.crash)
     assert (resumed.status, resumed.steps) == ("finished", 12)
+    assert heard[-1] == [4, 8, 12], "each once"
     assert resumed.journal.read_text().startswith(kept), "with their times"
     # A trial without a score is scored then, and not trained.
     trained = resumed.journal.read_bytes()

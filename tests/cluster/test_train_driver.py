@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import psutil
 import pytest
 import torch
 from ray.exceptions import ActorDiedError, RayTaskError
-from ray.train import ControllerError, TrainingFailedError
+from ray.train import ControllerError, TrainingFailedError, WorkerGroupError
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import train_driver
@@ -35,9 +36,10 @@ from tests.cluster.checkpoints import save
 from tests.cluster.driver import events, start
 from tests.conftest import Corpus
 from tests.runs.test_pass_size import longest_of
-from tests.train.test_interruption import work_together
+from tests.train.test_interruption import go_on
 
 STEPS = 60
+ALONE = {"cluster.workers": 1, "cluster.cpus_per_worker": 1}
 
 
 @pytest.fixture
@@ -142,6 +144,7 @@ def test_a_killed_worker_costs_no_result(
         train(config, tiny_corpus, project, pytest.fail)
 
 
+@pytest.mark.thorough
 def test_all_workers_take_the_largest_pass_that_fits(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
@@ -162,6 +165,7 @@ def test_sigterm_ends_all_and_the_next_call_goes_on(
     cluster: None, config: Config, tiny_corpus: Corpus, project: Path
 ) -> None:
     """A driver of its own is ended in mid-training; this process takes the run over."""
+    config = configuration.with_changes(config, ALONE)
     endless = configuration.with_changes(
         config, {"train.steps": 100_000, "train.keep_checkpoints": 2}
     )
@@ -205,8 +209,9 @@ def test_sigterm_ends_all_and_the_next_call_goes_on(
 def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(
     cluster: None, config: Config, tiny_corpus: Corpus, tmp_path: Path, small_disk: Path
 ) -> None:
+    config = configuration.with_changes(config, ALONE)
     undisturbed = tmp_path / "undisturbed"
-    work_together(2, undisturbed, config, tiny_corpus.encoded)
+    go_on(config, tiny_corpus.encoded, undisturbed)
     full = configuration.with_changes(
         config, {"cluster.storage": str(small_disk), "cluster.max_failures": 0}
     )
@@ -256,13 +261,37 @@ def test_the_true_cause_of_a_failure_is_told(
 
 
 def test_what_the_user_must_mend_is_not_tried_three_times(
-    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Data that is missing: it fails again however often workers start, so they do not."""
-    config = configuration.with_changes(config, {"cluster.max_failures": 3, "cluster.workers": 1})
-    with pytest.raises(UserError, match=r"train\.json is missing") as caught:
-        driver.train(config, project / "nothing", project, pytest.fail)
-    assert "\n" not in str(caught.value)
+    attempts: list[int] = []
+
+    class Lacks(Fails):
+        def fit(self) -> None:
+            attempts.append(1)
+            cause = UserError("train.json is missing")
+            raised = RayTaskError("run", "a traceback", cause).as_instanceof_cause()
+            raise WorkerGroupError("no worker lives", {0: raised})
+
+    config = configuration.with_changes(config, {"cluster.max_failures": 3})
+    monkeypatch.setattr(train_driver, "_trainer", Lacks)
+    with pytest.raises(UserError, match=r"^train\.json is missing$"):
+        train(config, tiny_corpus, project, pytest.fail)
+    assert len(attempts) == 1
+
+
+def test_a_worker_that_only_lost_another_is_not_the_cause(tmp_path: Path) -> None:
+    """The first in order complains of the second one's end."""
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "step"))
+    lost = RuntimeError("gloo/transport/tcp/pair.cc: Connection closed by peer [127.0.0.1]")
+    for failures in ({0: lost, 1: full}, {0: full, 1: lost}):
+        failure = train_driver._failure(WorkerGroupError("two", failures), RunStore(tmp_path), 20)
+        assert failure.final
+        assert "no space left" in failure.cause
 
 
 def test_a_hang_is_the_cause_of_a_death_only(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -268,35 +267,6 @@ with ray_session(config.cluster):
 
     folder = project / "runs" / "sweep" / "trials"
     assert not list(folder.glob("*/result.json")), "an interrupted trial has not ended"
-
-
-def test_a_trial_goes_on_from_its_newest_sound_checkpoint(
-    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
-) -> None:
-    alone = configuration.with_changes(
-        config, {"sweep.space": {}, "sweep.base": {}, "sweep.scheduler": "none"}
-    )
-    [first], _ = sweep(alone, tiny_corpus, project)
-    assert (first.status, first.steps) == ("finished", 12)
-    # As if the driver had been killed at step 9, with a checkpoint half written.
-    folder = first.journal.parent
-    (folder / "result.json").unlink()
-    lines = first.journal.read_text().splitlines()
-    kept = [line for line in lines if json.loads(line)["step"] <= 9]
-    first.journal.write_text("\n".join(kept) + "\n")
-    (folder / "step-00000012" / "model.safetensors").write_bytes(b"torn")
-
-    [second], listener = sweep(alone, tiny_corpus, project)
-    assert (second.status, second.steps) == ("finished", 12)
-    without_time = [
-        [
-            {k: v for k, v in json.loads(line).items() if k in ("kind", "step", "valid_loss")}
-            for line in text
-        ]
-        for text in (lines, second.journal.read_text().splitlines())
-    ]
-    assert without_time[0] == without_time[1], "the same figures, each once"
-    assert [f["step"] for e, _, f in listener.heard if e == "result"] == [4, 8, 12]
 
 
 def test_trials_know_of_the_cluster_that_their_driver_has_joined(
