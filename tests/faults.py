@@ -355,7 +355,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/sweep/console_lines.py": [
             ("in KEEPING_FAILURES", "in ()"),
-            ("remove {RESULT_NAME} from their", "remove their"),
+            ("remove {RESULT_NAME} from {folders}", "remove {folders}"),
             ("trained = results or every", "trained = results"),
             ("if failed or unscored:", "if failed:"),
             ("if len(lost) == of:", "if len(failed) == of:"),
@@ -1904,7 +1904,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("section |= ALONE", "pass"),
             ('cluster["storage"] = storage', "pass"),
             ("        signals_as_interrupts(),\n        Temp", "        Temp"),
-            ('params(f"-{uuid.uuid4().hex[:8]}")', 'params("")'),
+            ("[:12]}-{uuid.uuid4().hex[:8]}", "[:12]}"),
+            ("if step in kept or step not in asked - ran", "if True"),
+            ("if begun is not None and resumed:", "if False:"),
+            ("and tree.has_result(record)):", "):"),
             ('    configuration.with_changes(config, changes, "--set")\n', ""),
             ('{"cluster.workers": cluster["workers"], FEWEST: None,', "{"),
             ('min(fewest, cluster["workers"])', "fewest"),
@@ -1915,7 +1918,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/reproduce/test_worktree.py": {
         f"{PACKAGE}/reproduce/worktree.py": [
-            ("if begun.exists() and read_bytes(begun) == key.encode():", "if begun.exists():"),
+            ("if cls.begun(project, root) == begun:", "if cls.begun(project, root):"),
+            ("                found._renew(params)\n", ""),
             ("if root.exists() and git_tree.is_half_made(project, root):", "if False:"),
             ("os.killpg(process.pid, signal.SIGKILL)", "raise"),
             ("unlike = [out for out in recorded if found[out] != recorded[out]]", "unlike = []"),

@@ -125,14 +125,13 @@ class Machine:
         return self._speed(config, load, 1 if one else workers, self.trial_devices / workers)
 
     def trial_memory(self, config: Config, slots: int = 0) -> float | None:
-        """Bytes that one worker of a trial has; None: not known. slots: trials that do run at once,
-        where these are fewer than could."""
+        """Bytes that one worker of a trial has; None: unknown. slots: trials at once, if fewer."""
         if self.device.memory is None:
             return None
         if self.device.gpu:
             return self.device.memory * min(1.0, config.sweep.gpus_per_trial or 1.0)
-        at_once = slots or self.slots
-        return self.device.memory * self.workers / at_once / config.sweep.workers_per_trial
+        at_once = (slots or self.slots) * config.sweep.workers_per_trial
+        return self.device.memory * self.workers / at_once
 
     def decoding_speed(self, config: Config, load: Workload) -> Speed | None:
         """Of a training on what evaluates: one GPU, or all CPUs, however many the training has."""
@@ -188,8 +187,7 @@ def planned(config: Config, given: Device | None, project: Path, mfu: float | No
 def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, given: bool) -> Machine:
     cluster, sweep = config.cluster, config.sweep
     notes = [] if given else _elsewhere(cluster)
-    asked = cluster.workers * max(1, cluster.gpus_per_worker)
-    if given and (asked != device.count or not cluster.gpus_per_worker):
+    if given and (cluster.workers != device.count or not cluster.gpus_per_worker):
         notes.append(
             f"one worker a device: set cluster.workers to {device.count} and "
             "cluster.gpus_per_worker to 1"

@@ -41,7 +41,6 @@ SETTINGS = (
     "sweep.gpus_per_trial",
 )
 """What may be another than recorded: where it runs."""
-REPRO = ("repro", "--force", "--single-item", "--no-run-cache", "--no-commit")
 ALONE: Mapping[str, Any] = {
     "method": "one_at_a_time",
     "base": {},
@@ -109,12 +108,7 @@ def reproduce(
         tree.bring_data(stages, say)
         for stage in stages:
             say(f"{stage} runs in {tree.project}")
-            try:
-                tree.dvc(*REPRO, stage)
-            except OperationalError:
-                # A sweep fails with its only trial, which may be what was recorded.
-                if not (record.content["outcome"]["stopped_early"] and tree.has_result(record)):
-                    raise
+            _run(tree, stage, record)
         pairs = []
         for one in (record, other):
             if one is not None:
@@ -129,6 +123,15 @@ def reproduce(
     about = {"run": run, "stage": record.stage, "commit": record.content["commit"]}
     about |= {"folder": str(tree.root), "storage": tree.storage()}
     return about, verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
+
+
+def _run(tree: Worktree, stage: str, record: StoredRecord) -> None:
+    try:
+        tree.dvc("repro", "--force", "--single-item", "--no-run-cache", "--no-commit", stage)
+    except OperationalError:
+        # A sweep fails with its only trial, which may be what was recorded.
+        if not (record.content["outcome"]["stopped_early"] and tree.has_result(record)):
+            raise
 
 
 def _key(record: StoredRecord, settings: Mapping[str, Any]) -> str:

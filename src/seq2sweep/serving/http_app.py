@@ -183,12 +183,10 @@ class Answers:
             part = await _answer(self.batcher.run(next_part))
             yield ""
             while part is not None:
-                said: dict[str, Any] = {"text": part.text}
-                if part.translation is not None:
-                    said["translation"] = _shown(part.translation)
-                yield json.dumps(said, ensure_ascii=False) + "\n"
-                if part.translation is not None:
-                    return  # one line was asked for
+                last = {"translation": _shown(part.translation)} if part.translation else {}
+                yield json.dumps({"text": part.text} | last, ensure_ascii=False) + "\n"
+                if last:
+                    return
                 try:
                     part = await _answer(self.batcher.run(next_part))
                 except (FullError, TimeoutError, OperationalError, UserError) as error:

@@ -181,7 +181,8 @@ def code(project: Path, of: Iterable[str] = configuration.DECISIVE) -> dict[str,
         return None
 
     # Of a repository around the project that ignores it no commit has anything of it.
-    here = ask("ls-files", "--cached", "--others", "--exclude-standard", "--", *configuration.DECISIVE)
+    known = ("ls-files", "--cached", "--others", "--exclude-standard")
+    here = ask(*known, "--", *configuration.DECISIVE)
     commit = ask("rev-parse", "--verify", "HEAD") if here else None
     if commit is None:
         commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
