@@ -502,7 +502,7 @@ def test_what_was_interrupted_is_compared_with_the_evaluation_that_it_began_with
     add(EVALUATION, 7)
     tree.begun = alone, ""
     _, verdict, _ = again(tmp_path, TRAINING)
-    assert verdict.remarks == ["this alone is compared, as when it began in train"]
+    assert verdict.remarks == ["this run alone is compared, as when it was begun"]
     assert tree.ran[-2:] == ["data of train", "train"]
     tree.begun = None
     again(tmp_path, TRAINING)
@@ -524,6 +524,7 @@ def test_a_trial_that_fails_again_is_compared(
     tree: Tree,
     tiny_config: Config,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     has_result: bool,
     stopped_early: bool,
 ) -> None:
@@ -534,6 +535,13 @@ def test_a_trial_that_fails_again_is_compared(
     tree.fails, tree.has_come_to_one = True, has_result
     if has_result and stopped_early:
         assert again(tmp_path, TRIAL)[1].identical
+        # What breaks off sooner failed for another reason, as a machine with less memory has.
+        sooner = copy.deepcopy(CONTENT) | {"stage": "sweep"}
+        sooner["outcome"]["curves"] = {}
+        failed = store.records[TRIAL] | {"record.json": json.dumps(sooner)}
+        monkeypatch.setattr(tree, "record_again", lambda one, folder: _as_record(folder, failed))
+        with pytest.raises(OperationalError, match="sweep failed"):
+            again(tmp_path, TRIAL)
     else:
         with pytest.raises(OperationalError, match="sweep failed"):
             again(tmp_path, TRIAL)

@@ -227,6 +227,22 @@ def test_a_job_without_git_knows_its_commit_alone(
     assert str(record.content["changes_missing"]).startswith(why)
 
 
+def test_a_jobs_copy_in_a_repository_that_ignores_it_has_no_patch_of_that(
+    tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken for the clean commit."""
+    monkeypatch.setenv("SEQ2SWEEP_COMMIT", f"{'c' * 40}-dirty")
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("*\n")
+    git(tmp_path, "commit", "--allow-empty", "-qm", "of others")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "params.yaml").write_text("a: 1\n")
+    record = recorded(copy, tiny_config, tmp_path / "run")
+    assert record.content["commit"] == "c" * 40
+    assert record.content["changes_missing"] == "git failed: it knows no file of this project"
+
+
 def test_variables_that_change_sums_are_recorded_without_folders_of_this_machine(
     project: Path, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -106,14 +106,14 @@ def reproduce(
         for line in _libraries(record):
             say(line)
         tree.bring_data(stages, say)
+        failure = None
         for stage in stages:
             say(f"{stage} runs in {tree.project}")
-            _run(tree, stage, record)
-        pairs = []
-        for one in (record, other):
-            if one is not None:
-                found = tree.record_again(one, Path(name) / f"again-{one.stage}").content
-                pairs.append((_to_compare(one, found, params), found))
+            failure = _run(tree, stage, record)
+        compared_ones = [one for one in (record, other) if one is not None]
+        pairs = _pairs(tree, compared_ones, params, Path(name))
+        if failure is not None and not all(_comes_as_far(again, one) for one, again in pairs):
+            raise failure
     pairs.sort(key=lambda pair: pair[0]["stage"] == "evaluate")  # the training first
     if record.content["outcome"]["stopped_early"]:
         remarks.append(
@@ -125,13 +125,36 @@ def reproduce(
     return about, verdict.Verdict(verdict.parts_of(pairs), list(dict.fromkeys(causes)), remarks)
 
 
-def _run(tree: Worktree, stage: str, record: StoredRecord) -> None:
+def _run(tree: Worktree, stage: str, record: StoredRecord) -> OperationalError | None:
+    """Gives why it failed where it came to a result all the same: a sweep fails with its only
+    trial, which may have done so when it was recorded."""
     try:
         tree.dvc("repro", "--force", "--single-item", "--no-run-cache", "--no-commit", stage)
-    except OperationalError:
-        # A sweep fails with its only trial, which may be what was recorded.
+    except OperationalError as error:
         if not (record.content["outcome"]["stopped_early"] and tree.has_result(record)):
             raise
+        return error
+    return None
+
+
+def _pairs(
+    tree: Worktree, ones: Sequence[StoredRecord], params: str, folder: Path
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each record with that of the same run made again."""
+    pairs = []
+    for one in ones:
+        found = tree.record_again(one, folder / f"again-{one.stage}").content
+        pairs.append((_to_compare(one, found, params), found))
+    return pairs
+
+
+def _comes_as_far(again: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Whether each curve does, as of a trial that failed, and not sooner for a reason of today."""
+    curves = again["outcome"]["curves"]
+    return all(
+        name in curves and curves[name][-1][0] >= points[-1][0]
+        for name, points in recorded["outcome"]["curves"].items()
+    )
 
 
 def _key(record: StoredRecord, settings: Mapping[str, Any]) -> str:
@@ -184,8 +207,8 @@ def _same_counterpart(
     training was made again for that one. run_id: or "", where it was none. Raises UserError."""
     if run_id:
         return StoredRecord.fetch(store, run_id, folder / run_id), []
-    alone = f"this alone is compared, as when it began in {record.stage}"
-    return None, [alone] if record.stage in ("train", "evaluate") else []
+    found, remarks = _counterpart(store, record, folder)
+    return None, remarks if found is None else ["this run alone is compared, as when it was begun"]
 
 
 def _code(record: StoredRecord) -> tuple[Any, ...]:

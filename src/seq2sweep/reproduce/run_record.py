@@ -147,6 +147,8 @@ def _changes(project: Path, code: Mapping[str, str]) -> tuple[bytes, str | None]
     """The patch, and why it is missing where it is."""
     try:
         patch = git_tree.changes(project)
+        if not lineage.has_project(project):  # a job's copy in a folder that git ignores
+            raise GitError("it knows no file of this project")
         paths = git_tree.files_of(project, patch)
     except GitError as error:
         # In a job, whose copy has no git, the commit alone is known.

@@ -180,16 +180,21 @@ def code(project: Path, of: Iterable[str] = configuration.DECISIVE) -> dict[str,
             return git(project, *arguments, seconds=GIT_SECONDS).decode().strip()
         return None
 
-    # Of a repository around the project that ignores it no commit has anything of it.
-    known = ("ls-files", "--cached", "--others", "--exclude-standard")
-    here = ask(*known, "--", *configuration.DECISIVE)
-    commit = ask("rev-parse", "--verify", "HEAD") if here else None
+    commit = ask("rev-parse", "--verify", "HEAD") if has_project(project) else None
     if commit is None:
         commit, _, ending = os.environ.get("SEQ2SWEEP_COMMIT", UNKNOWN).partition("-")
         return {"git.commit": commit, "git.dirty": "true" if ending == "dirty" else UNKNOWN}
     changes = ask("status", "--porcelain", "--untracked-files=all", "--", *of)
     dirty = UNKNOWN if changes is None else str(changes != "").lower()
     return {"git.commit": commit, "git.dirty": dirty}
+
+
+def has_project(project: Path) -> bool:
+    """Whether git has files of it, or would take them: a repository around it may ignore it."""
+    known = ("ls-files", "--cached", "--others", "--exclude-standard", "--")
+    with contextlib.suppress(GitError):
+        return bool(git(project, *known, *configuration.DECISIVE, seconds=GIT_SECONDS))
+    return False
 
 
 def _installed() -> dict[str, str]:
