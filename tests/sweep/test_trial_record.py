@@ -150,8 +150,9 @@ def test_a_stopped_trial_that_resumes_is_of_what_trains_it_further(
     assert json.loads((tmp_path / "result.json").read_text())["made_by"] == wanted
 
 
+@pytest.mark.parametrize("scored", [True, False])
 def test_what_trained_a_trial_and_was_interrupted_is_not_what_stopped_it_before(
-    variant: Variant, tmp_path: Path
+    variant: Variant, tmp_path: Path, scored: bool
 ) -> None:
     def open_by(torch: str) -> TrialRecord:
         made_by = {"version.torch": torch}
@@ -159,6 +160,10 @@ def test_what_trained_a_trial_and_was_interrupted_is_not_what_stopped_it_before(
 
     save(tmp_path / checkpoint_name(4), 4)
     open_by("2.12.0").end("stopped early", None, 1.0)
+    if scored:  # of the step that it was stopped at
+        result = json.loads((tmp_path / "result.json").read_text())
+        scores = {"scores": {"bleu": 1.0}, "scored_step": 4}
+        (tmp_path / "result.json").write_text(json.dumps(result | scores))
     open_by("2.13.0").earlier = None
     save(tmp_path / checkpoint_name(8), 8)  # and then it was interrupted
     again = open_by("2.13.0")

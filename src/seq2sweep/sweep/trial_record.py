@@ -127,9 +127,11 @@ class TrialRecord:
         if lacks := record._lacks_checkpoint():
             console.say(f"{variant.name}: {lacks}; it is trained again")
             record.earlier = None
-        step = None if lacks else known.get("trained_step")
-        if known and step is None and (newest := record.checkpoint()):  # what is left of it
-            step = checkpoint_step(newest)
+        step = known.get("trained_step")
+        if known and (step is None or lacks):  # of an earlier version, or not as far any more
+            newest = record.checkpoint()
+            reached = None if newest is None else checkpoint_step(newest)
+            step = min(filter(None, (step, reached)), default=None) if reached else None
         record.before = None if step is None else (step, known.get("made_by"))
         return record
 
