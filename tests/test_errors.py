@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -32,10 +33,13 @@ def test_a_path_is_the_users_and_a_broken_disk_is_a_failure(number: int, status:
     assert os.strerror(number) in line
 
 
-def test_an_error_without_a_path_is_a_failure() -> None:
+def test_an_error_without_a_path_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ending(OSError(errno.ENOENT, "gone"))[1] == 1
     assert ending(ConnectionRefusedError(errno.ECONNREFUSED, "refused"))[1] == 1
     assert "in /" in ending(OSError(errno.ENOSPC, "full"))[0]
+    with monkeypatch.context() as patch:  # of a folder that was removed
+        patch.setattr(os, "getcwd", Mock(side_effect=FileNotFoundError))
+        assert ending(ConnectionRefusedError(111, "refused")) == ("refused; run it again", 1)
     assert "or where the output goes)" in ending(OSError(errno.ENOSPC, "full"))[0]
 
 

@@ -88,8 +88,7 @@ def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:
     said = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
         # Of a file that is open it is not known which: what standard output goes to may be one.
-        folder = f" (in {os.getcwd()}, or where the output goes)"
-        where = folder if error.errno in NO_ROOM else ""
+        where = f" (in {os.getcwd()}, or where the output goes)" if error.errno in NO_ROOM else ""
     else:
         where = f": {_shortened(os.fspath(error.filename))}"
     if error.filename is not None and error.errno in PATH_REMEDIES:

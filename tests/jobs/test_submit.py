@@ -1282,6 +1282,14 @@ def test_a_log_that_came_for_hours_is_followed_after_a_broken_connection(
         now += 2 * job_client.PATIENCE_SECONDS
 
     client = FakeClient([["one\n", "two\n", broken], ["one\ntwo\n"]], log="one\ntwo\n")
+    asked, away = client.get_job_info, [ConnectionResetError("gone")]
+
+    def get_job_info(name: str) -> Any:
+        if away:
+            raise away.pop()
+        return asked(name)
+
+    monkeypatch.setattr(client, "get_job_info", get_job_info)
     assert job_server(client).follow("train-1", write).status == JobStatus.SUCCEEDED
     assert client.connections == []
 

@@ -105,7 +105,8 @@ def _unfit(file: Path, project: Path) -> str | None:
     if _shown(name) != name:
         return "a name that is no UTF-8"
     if file.is_symlink():
-        if not file.is_file():  # a link to itself too, which has no other path
+        # Also a link to itself, and one into a folder of somebody else's.
+        if not os.path.isfile(file):
             return "a link to a folder, or to nothing"
         if not file.resolve().is_relative_to(project.resolve()):
             return "a link out of the project"
