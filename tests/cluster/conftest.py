@@ -44,6 +44,8 @@ def make_stage(
         return stages[-1]
 
     yield make
+    for stage in stages:  # all of them first, as what each waits for is no process of any
+        stage.kill()
     for stage in stages:
         stage.end()
 

@@ -612,6 +612,8 @@ def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixtur
     assert "bare has no weights, and is no project whose models/train has some" in refusal(
         capsys, "base", "bare"
     )
+    assert "base is no trial" not in (both := refusal(capsys, ":base", ":A-head-1"))
+    assert "did you mean A-heads-1?" in both
     # As a variant of a search over many keys is called; no path is so long.
     assert "is neither a file, a folder nor a trial" in refusal(capsys, "base", "layers=6 " * 50)
     write_json(Path("bare/reports/sweep.json"), ["no", "sweep"])

@@ -318,7 +318,10 @@ def test_trials_that_do_not_fit_are_named(project: Path) -> None:
     assert "(base" not in note
 
 
-def test_trials_of_which_too_many_share_a_machine_are_named(project: Path) -> None:
+def test_trials_of_which_too_many_share_a_machine_are_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_memory_bytes", lambda: 24 * 2.0**30)
     changes = {
         "cluster.gpus_per_worker": 0,
         "cluster.workers": 1,

@@ -106,7 +106,7 @@ def find(name: str) -> ScoredRun:
     where what is there is damaged or of another shape.
     """
     # Of os.path, for which what is too long for a path is none: a variant has such names.
-    if os.path.isdir(name):
+    if os.path.isdir(name or "."):
         return _weights(Path(name))
     if os.path.isfile(name):
         raise UserError(
@@ -114,7 +114,7 @@ def find(name: str) -> ScoredRun:
             "REFERENCE --to LANGUAGE"
         )
     folder, separator, trial = name.partition(":")
-    if separator and os.path.isdir(folder):
+    if separator and os.path.isdir(folder or "."):
         return _trial(Path(folder), trial)
     if not SWEEP.exists():
         raise UserError(

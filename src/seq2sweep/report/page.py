@@ -41,8 +41,8 @@ class Results:
 
     curves: rows of metrics/curves.csv, None where nothing was measured. lineage: of
     models/train/receipt.json, and model, the settings that were trained, where it has them. tree:
-    `git.commit` and `git.dirty` of what is here, which scored and swept: maybe later than what
-    trained.
+    `git.commit` and `git.dirty` of what is here, whose code and settings give these results; what
+    trained may be older.
     dataset: what was translated, in words. parser: of a run whose task is parsing, None else.
     """
 
