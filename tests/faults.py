@@ -1906,7 +1906,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("        signals_as_interrupts(),\n        Temp", "        Temp"),
             ("[:12]}-{uuid.uuid4().hex[:8]}", "[:12]}"),
             ("if step in kept or step not in asked - ran", "if True"),
-            ("if begun is not None and resumed:", "if False:"),
+            ("if begun is not None and begun[0] == key:", "if False:"),
             ("and tree.has_result(record)):", "):"),
             ('    configuration.with_changes(config, changes, "--set")\n', ""),
             ('{"cluster.workers": cluster["workers"], FEWEST: None,', "{"),

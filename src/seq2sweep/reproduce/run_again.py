@@ -87,8 +87,7 @@ def reproduce(
     ):
         record = StoredRecord.fetch(store, run, Path(name) / "run")
         key, begun = _key(record, settings), Worktree.begun(project, place)
-        resumed = begun is not None and begun[0] == key
-        if begun is not None and resumed:
+        if begun is not None and begun[0] == key:
             other, remarks = _same_counterpart(store, record, Path(name) / "other", begun[1])
         else:
             other, remarks = _counterpart(store, record, Path(name) / "other")

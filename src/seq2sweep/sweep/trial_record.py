@@ -131,7 +131,7 @@ class TrialRecord:
         if known and (step is None or lacks):  # of an earlier version, or not as far any more
             newest = record.checkpoint()
             reached = None if newest is None else checkpoint_step(newest)
-            step = min(filter(None, (step, reached)), default=None) if reached else None
+            step = reached if step is None or reached is None else min(step, reached)
         record.before = None if step is None else (step, known.get("made_by"))
         return record
 
