@@ -209,11 +209,6 @@ class StageProcess:
         self.process.kill()
         self.process.wait()
 
-    def end(self) -> None:
-        """With its Ray, which a guard ends and removes after a kill."""
-        self.kill()
-        wait_until(lambda: not any(self.temporary.glob("s2s-*")), said=self.said)
-
     def finish(self) -> None:
         assert self.process is not None
         assert self.process.wait(timeout=LONGEST_WAIT) == 0, self.said()[-2000:]
@@ -230,6 +225,16 @@ class StageProcess:
     def said(self) -> str:
         """What all of its processes have said."""
         return (self.project / "said.txt").read_text(encoding="utf-8")
+
+
+def end(*stages: StageProcess) -> None:
+    """Kill stages, and wait for their guards to end their Rays, which may lie in one folder."""
+    for stage in stages:
+        stage.kill()
+    wait_until(
+        lambda: not any([*stage.temporary.glob("s2s-*")] for stage in stages),
+        said=lambda: "\n".join(stage.said() for stage in stages),
+    )
 
 
 def lose(machines: Cluster, worker: psutil.Process, alone: bool) -> None:

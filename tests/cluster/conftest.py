@@ -12,6 +12,7 @@ import seq2sweep.cluster  # noqa: F401  isort: skip
 from ray.cluster_utils import Cluster
 
 from seq2sweep.config import Config
+from tests.cluster.chaos import end
 from tests.cluster.sweeps import SweepStage
 from tests.conftest import Corpus
 
@@ -44,10 +45,7 @@ def make_stage(
         return stages[-1]
 
     yield make
-    for stage in stages:  # all of them first, as what each waits for is no process of any
-        stage.kill()
-    for stage in stages:
-        stage.end()
+    end(*stages)
 
 
 @pytest.fixture

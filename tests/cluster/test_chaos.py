@@ -32,6 +32,7 @@ from tests.cluster.chaos import (
     Target,
     assert_same,
     below_this_process,
+    end,
     is_gone,
     lose,
     schedule,
@@ -173,8 +174,7 @@ def start_stage(
         return stages[-1]
 
     yield make
-    for stage in stages:
-        stage.end()
+    end(*stages)
 
 
 @pytest.mark.thorough

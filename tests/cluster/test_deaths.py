@@ -17,7 +17,7 @@ from seq2sweep import config as configuration
 from seq2sweep.cluster import ray_internals, worker_group
 from seq2sweep.config import Config
 from seq2sweep.errors import EXIT_FAILURE
-from tests.cluster.chaos import LONGEST_WAIT, StageProcess, below_this_process, wait_until
+from tests.cluster.chaos import LONGEST_WAIT, StageProcess, below_this_process, end, wait_until
 from tests.cluster.driver import train
 from tests.cluster.sweeps import SweepStage
 from tests.conftest import Corpus
@@ -116,7 +116,7 @@ def stage(
     kinds = {"train": TrainStage, "sweep": SweepStage}
     made = kinds[request.param](project / "stage", config, tiny_corpus, temporary)
     yield made
-    made.end()
+    end(made)
 
 
 def last_line(stage: StageProcess) -> str:
