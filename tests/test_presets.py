@@ -230,6 +230,13 @@ def test_the_list_has_a_line_for_each_row_of_table_3(capsys: pytest.CaptureFixtu
     assert [line.split()[0] for line in body if len(line) > 80] == ["table3-big"]
 
 
+def test_an_editors_link_is_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small.yaml").write_text("")
+    (tmp_path / ".#small.yaml").symlink_to("someone@somewhere.1")
+    monkeypatch.setattr(resources, "files", lambda package: tmp_path)
+    assert presets._file_names() == ["small"]
+
+
 def test_rows_come_after_the_other_presets(capsys: pytest.CaptureFixture[str]) -> None:
     main(["preset"])
     others, rows = capsys.readouterr().out.split("The rows of Table 3", 1)

@@ -214,7 +214,11 @@ def test_the_sum_of_the_code_changes_with_it(
     before = doctor.versions()["seq2sweep"]
     assert doctor.versions()["seq2sweep"] == before
     (tmp_path / "a.py").write_text("x = 2\n")
-    assert doctor.versions()["seq2sweep"] != before
+    after = doctor.versions()["seq2sweep"]
+    assert after != before
+    # A file that is being edited has an editor's link beside it, which leads nowhere.
+    (tmp_path / ".#a.py").symlink_to("someone@somewhere.1")
+    assert doctor.versions()["seq2sweep"] == after
 
 
 def test_a_ray_without_its_job_server(tiny_config: Config) -> None:

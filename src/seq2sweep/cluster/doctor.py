@@ -332,7 +332,8 @@ def versions() -> dict[str, str]:
             found[package] = "missing"
     root = Path(seq2sweep.__file__).parent
     code = hashlib.sha256()
-    for file in sorted(root.rglob("*.py")):
+    files = (file for file in root.rglob("*.py") if not file.name.startswith("."))  # no editor's
+    for file in sorted(files):
         code.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
     return found | {"seq2sweep": code.hexdigest()[:12]}
 

@@ -175,7 +175,8 @@ def overview() -> str:
 
 def _file_names() -> list[str]:
     files = {file.name for file in resources.files(__package__).iterdir()} - {table3.FILE}
-    return sorted(file.removesuffix(".yaml") for file in files if file.endswith(".yaml"))
+    named = (file for file in files if not file.startswith("."))  # no editor's
+    return sorted(file.removesuffix(".yaml") for file in named if file.endswith(".yaml"))
 
 
 @functools.cache
