@@ -51,13 +51,27 @@ def has_begun(stub: Project, times: int = 1) -> None:
     wait_until(lambda: len(stub.runs) == times)
 
 
-def test_the_same_is_one_job_and_what_differs_another(stub: Project) -> None:
+def test_the_same_is_one_job_and_what_differs_another(stub: Project, head: Head) -> None:
     both = [stub.submit(), stub.submit()]
-    first = [read_until(one, "train-") for one in both]  # submitted, or attached to
-    stub.go()
-    outputs = [said + ended(one, 0) for said, one in zip(first, both, strict=True)]
-    assert all(output.count("the stub begins") == 1 for output in outputs)
+    outputs = [read_until(one, "the stub begins") for one in both]  # submitted, or attached to
     assert sorted("attached; its log" in output for output in outputs) == [False, True]
+
+    # A client that is killed harms nothing, and Ctrl-C detaches.
+    killed, detached = both
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    os.killpg(detached.pid, signal.SIGINT)
+    last = ended(detached, 75)
+    assert "detached. train-" in last
+    assert f"Attach: seq2sweep submit train --address {head.address}. Stop it: " in last
+    assert f"ray job stop --address {head.address} train-" in last
+    assert "Traceback" not in last
+
+    attached = stub.submit()
+    said = read_until(attached, "the stub begins")  # its log, from the beginning
+    assert "attached" in said
+    stub.go()
+    assert (said + ended(attached, 0)).count("the stub begins") == 1
     assert (stub.results() / "models/train/weights").read_text() == "1 made there"
     assert (stub.results() / "models/train/commit").read_text() == "unknown"
 
@@ -70,39 +84,6 @@ def test_the_same_is_one_job_and_what_differs_another(stub: Project) -> None:
     assert "keeps running. Attach:" in ended(stub.submit("--detach"), 0)
     has_begun(stub, times=2)
     assert stub.runs == ["1", "2"]
-
-
-def test_a_killed_client_harms_nothing_and_ctrl_c_detaches(stub: Project, head: Head) -> None:
-    killed = stub.submit()
-    has_begun(stub)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-
-    detached = stub.submit()
-    assert "attached" in read_until(detached, "the stub begins")  # its log, from the beginning
-    os.killpg(detached.pid, signal.SIGINT)
-    last = ended(detached, 75)
-    assert "detached. train-" in last
-    assert f"Attach: seq2sweep submit train --address {head.address}. Stop it: " in last
-    assert f"ray job stop --address {head.address} train-" in last
-    assert "Traceback" not in last
-
-    attached = stub.submit()
-    read_until(attached, "attached")
-    stub.go()
-    ended(attached, 0)
-    assert stub.runs == ["1"]
-
-
-def test_what_failed_is_restarted(stub: Project) -> None:
-    (stub.meet / "status").write_text("2")
-    stub.go()
-    output = ended(stub.submit(), 2)
-    assert output.splitlines()[-1] == "seq2sweep submit: the stub says no"
-    (stub.meet / "status").unlink()
-    output = ended(stub.submit(), 0)
-    assert re.search(r"(train-\w+)-2 submitted, as \1 failed", output)
-    assert stub.runs == ["1", "1"]
 
 
 def kill(head: Head, word: str) -> None:
@@ -118,8 +99,8 @@ def kill(head: Head, word: str) -> None:
             victim.kill()
 
 
-def test_a_job_that_is_killed_is_restarted(stub: Project, head: Head) -> None:
-    """Ray's process above it, and then its stage, as for lack of memory."""
+def test_what_failed_and_a_job_that_is_killed_are_restarted(stub: Project, head: Head) -> None:
+    """Killed: Ray's process above it, and then its stage, as for lack of memory."""
     stub.set({"cluster.max_failures": 1})
     following = stub.submit()
     for times, word in enumerate(("JobSupervisor", "stub.py"), start=1):
@@ -131,8 +112,16 @@ def test_a_job_that_is_killed_is_restarted(stub: Project, head: Head) -> None:
     last = output.splitlines()[-1]
     assert re.match(r"seq2sweep submit: train-\w+-2 was killed, by hand or by the system", last)
     assert last.endswith("submit again to restart it")
+
+    (stub.meet / "status").write_text("2")
     stub.go()
-    ended(stub.submit(), 0)
+    output = ended(stub.submit(), 2)
+    assert re.search(r"(train-\w+)-3 submitted, as \1-2 failed", output)
+    assert output.splitlines()[-1] == "seq2sweep submit: the stub says no"
+    (stub.meet / "status").unlink()
+    output = ended(stub.submit(), 0)
+    assert re.search(r"(train-\w+)-4 submitted, as \1-3 failed", output)
+    assert stub.runs == ["1", "1", "1", "1"]
 
 
 def test_dvc_at_home_gets_what_was_trained_on_its_own_data(stub: Project, head: Head) -> None:
