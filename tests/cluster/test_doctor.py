@@ -253,9 +253,17 @@ def test_a_dead_driver(
     program.write_text(f'#!/bin/sh\necho "{said}"\nexit 9\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(doctor, "PCI_DEVICES", tmp_path / "devices")
+    for number, vendor in enumerate(("0x1d0f", "0x10de")):
+        (tmp_path / f"devices/0000:00:0{number}.0").mkdir(parents=True)
+        (tmp_path / f"devices/0000:00:0{number}.0/vendor").write_text(f"{vendor}\n")
     assert doctor._driver() == (None, f"nvidia-smi: {said}")
     found = of_machine(tiny_config, driver_fault=doctor._driver()[1])["GPUs"]
     assert (found.level, found.text) == ("problem", f"nvidia-smi: {said}")
+    # A head without a GPU, of an image with the driver: nothing there is to be mended.
+    (tmp_path / "devices/0000:00:01.0/vendor").write_text("0x1013\n")
+    assert doctor._driver() == (None, None)
+    (tmp_path / "devices/0000:00:01.0/vendor").write_text("0x10de\n")
     program.write_text("#!/bin/sh\necho 570.1\necho 570.1\n")
     assert doctor._driver() == ("570.1", None)
     program.write_text("#!/bin/sh\nexec sleep 60\n")

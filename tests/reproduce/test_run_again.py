@@ -311,6 +311,10 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
     monkeypatch.setattr(run_again, "available_cpus", lambda: 6)
     assert cluster(2) == (3, 2)
     assert cluster(3) == (3, None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")  # a running cluster's, which may have room
+    assert cluster(3) == (3, 3)
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert cluster(3) == (3, None)
     assert cluster(2, **{"cluster.workers": 1, "cluster.cpus_per_worker": 4}) == (1, 4)
 
 

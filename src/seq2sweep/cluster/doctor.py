@@ -46,6 +46,7 @@ SLOW_BYTES_PER_SECOND = 100e6
 """A gigabit. Below it, sending gradients of 60M parameters takes longer than computing them."""
 TEMPORARY_BYTES = 2 * 10**9
 """What Ray's session and logs may need."""
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 DRIVER_SECONDS = 20.0
 """A driver that hangs never answers."""
 PACKAGES = ("torch", "ray", "numpy", "safetensors", "sentencepiece")
@@ -164,11 +165,9 @@ def _check(
     where: str, what: str, well: bool, text: str, level: Literal["warning", "problem"], remedy: str
 ) -> Finding:
     """level, remedy: where it is not well."""
-    return (
-        Finding(where, what, level, text, remedy)
-        if not well
-        else Finding(where, what, "well", text)
-    )
+    if well:
+        return Finding(where, what, "well", text)
+    return Finding(where, what, level, text, remedy)
 
 
 def _of_machine(machine: _Machine, told: dict[str, Any], config: Config) -> Iterator[Finding]:
@@ -332,8 +331,7 @@ def versions() -> dict[str, str]:
             found[package] = "missing"
     root = Path(seq2sweep.__file__).parent
     code = hashlib.sha256()
-    files = (file for file in root.rglob("*.py") if not file.name.startswith("."))  # no editor's
-    for file in sorted(files):
+    for file in sorted(root.rglob("[!.]*.py")):  # no editor's
         code.update(file.relative_to(root).as_posix().encode() + file.read_bytes())
     return found | {"seq2sweep": code.hexdigest()[:12]}
 
@@ -395,5 +393,8 @@ def _driver() -> tuple[str | None, str | None]:
         return None, f"nvidia-smi: {error}"
     if told.returncode == 0:
         return told.stdout.strip().partition("\n")[0], None
+    vendors = [file.read_text().strip() for file in PCI_DEVICES.glob("*/vendor")]
+    if vendors and "0x10de" not in vendors:  # none of NVIDIA's: a head of its workers' image
+        return None, None
     said = (told.stdout + told.stderr).strip().partition("\n")[0]
     return None, f"nvidia-smi: {said or f'status {told.returncode}'}"

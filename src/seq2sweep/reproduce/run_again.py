@@ -313,7 +313,7 @@ def _params(
         section |= ALONE
     if isinstance(workers, int) and isinstance(threads, int):
         section[of_workers] = workers
-        if config.cluster.address or workers * threads <= available_cpus():
+        if config.cluster.running_address or workers * threads <= available_cpus():
             section[of_threads] = threads
         if record.stage == "sweep" and workers > 1:  # none of which shares a device
             for key in ("cpus_per_trial", "gpus_per_trial"):
