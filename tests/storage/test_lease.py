@@ -138,6 +138,21 @@ def test_what_is_no_lease_is_not_taken_for_one(place: ObjectStore, clock: Clock)
     assert [name for name in place.sizes() if name] == ["00000002.json", "NOTE.txt"]
 
 
+def test_what_is_left_of_earlier_ones_does_not_keep_anybody_waiting(
+    place: ObjectStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is held as soon as it is made: who began anew would wait for its own."""
+    elsewhere(place, released=True)
+    monkeypatch.setattr(ObjectStore, "delete", Mock(side_effect=OSError("503")))
+    with acquire(place) as held:
+        assert held.generation == 2
+        held.check()
+    monkeypatch.undo()
+    with acquire(place) as held:
+        assert held.generation == 3
+    assert list(place.sizes()) == ["00000003.json"]
+
+
 def _hold(address: str, holding: Any) -> None:
     with acquire(ObjectStore(address)):
         holding.set()

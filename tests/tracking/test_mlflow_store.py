@@ -174,6 +174,8 @@ def test_relative_sqlite_paths_become_absolute(tmp_path: Path) -> None:
     assert relative == f"sqlite:///{tmp_path}/runs/x.db"
     absolute = "sqlite:////somewhere/x.db"
     assert resolve_uri(TrackingConfig(absolute, "e"), tmp_path) == absolute
+    driver = resolve_uri(TrackingConfig("sqlite+pysqlite:///runs/x.db", "e"), tmp_path)
+    assert driver == relative
 
 
 @pytest.mark.parametrize(("name", "unfit"), [("what?", r"\?"), ("feature%2Fx", "%2F")])
@@ -201,7 +203,12 @@ def test_a_driver_is_named_where_there_is_a_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["mlruns", "file:///tmp/mlruns", "localhost:5000", "htp://host:5000", "://"]
+    "uri",
+    [
+        *("mlruns", "file:///tmp/mlruns", "localhost:5000", "htp://host:5000", "://"),
+        # Of no file: SQLite would have it in memory, and what is recorded would be gone.
+        *("sqlite", "sqlite://", "sqlite:///", "sqlite:///?timeout=9", "sqlite:///:memory:"),
+    ],
 )
 def test_uri_that_is_no_store_is_a_user_error(uri: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tracking\.uri must be a database or a server"):

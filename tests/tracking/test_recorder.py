@@ -74,6 +74,17 @@ def test_an_exception_ends_the_run_and_goes_on(
     assert (last(run)["status"], last(run)["error"]) == (status, tag)
 
 
+def test_a_name_that_is_no_text_is_recorded_as_one(tmp_path: Path) -> None:
+    """Half of a surrogate pair, as of a file's name that is no UTF-8, goes into no database."""
+    run = Recorder(tmp_path, "t", kind="test", tags={"file": "größe \udcff"})
+    with pytest.raises(OSError, match="lost"), run:
+        raise OSError("lost /data/\udcff")
+    start = Outbox(run.folder).last("start")
+    assert start is not None
+    assert start["tags"]["file"] == "größe ?"
+    assert last(run)["error"] == "OSError: lost /data/?"
+
+
 def test_the_first_end_counts_and_records_may_follow(tmp_path: Path) -> None:
     with Recorder(tmp_path, "t", kind="test") as run:
         run.finish("failed", "out of memory")

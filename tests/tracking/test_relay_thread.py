@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from seq2sweep.errors import OperationalError
-from seq2sweep.tracking import relay_thread
+from seq2sweep.tracking import delivery, relay_thread
 from seq2sweep.tracking.delivery import ATTEMPTS, FailedRequestError, UnavailableError
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment
@@ -296,6 +296,30 @@ def test_a_store_that_gets_on_has_as_long_as_it_takes(
         flushing.set()
         assert thread.flush(2.5)
         assert clock.now - begun > 2.5, "all steps together took longer"
+
+
+def test_a_store_that_gets_on_with_a_long_curve_has_as_long_as_it_takes(
+    place: Place, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(delivery, "POINTS_AT_ONCE", 2)
+    thread = RelayThread(*place, every=0.01)
+    thread.relay._opened = experiment  # opening it anew takes its time
+    step, flushing, parts = thread.relay.on_progress, threading.Event(), []
+
+    def slow() -> None:
+        flushing.wait()
+        step()
+        parts.append(clock.now)
+        clock.now += 2.0
+        time.sleep(0.1)  # so that whoever waits looks at the clock
+
+    thread.relay.on_progress = slow
+    with thread:
+        scenario.record(tmp_path)
+        flushing.set()
+        assert thread.flush(2.5)
+    assert len(parts) > 2, "all of them together took longer"
 
 
 @pytest.fixture(params=["deliver", "records_left"])

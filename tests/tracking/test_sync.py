@@ -120,6 +120,19 @@ def test_an_address_that_cannot_be_right_is_status_2(
     assert "tracking.uri must be a database or a server" in capsys.readouterr().err
 
 
+def test_a_timeout_that_mlflow_does_not_take_is_status_2(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file would be refused as one of another version."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2.5")
+    scenario.record(project / "runs")
+    assert main(["sync"]) == 2
+    assert capsys.readouterr().err == (
+        "seq2sweep sync: environment: MLFLOW_HTTP_REQUEST_TIMEOUT must be whole seconds, such as "
+        "30, not '2.5'\n"
+    )
+
+
 def test_what_is_refused_is_status_1_until_it_is_given_up(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,9 +104,10 @@ def _take(store: ObjectStore, timeout: float) -> Lease:
         if holder is None or holder.get("released") or _is_dead_here(holder) or expired:
             content = _this_process() | {"lease": uuid.uuid4().hex}
             if store.create(_name(generation + 1), _as_bytes(content)):
-                for old in _generations(store):
-                    if old <= generation:
-                        store.delete(_name(old))
+                with contextlib.suppress(OSError, UserError):  # it is held, whoever removes these
+                    for old in _generations(store):
+                        if old <= generation:
+                            store.delete(_name(old))
                 return Lease(store, generation + 1, content)
             continue  # somebody else was faster
         who = f"process {holder['process']} on {holder['host']}"

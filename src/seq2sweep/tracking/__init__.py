@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from seq2sweep import console
+from seq2sweep.errors import UserError
 
 CHANGES_NO_RESULT = "what is recorded of a result"
 
@@ -49,6 +50,12 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 _upload = threading.Lock()
+
+
+def check_timeout() -> None:
+    """Raise UserError where the user's timeout is none that MLflow takes."""
+    if not (given := os.environ[TIMEOUT]).strip().isdecimal():
+        raise UserError(f"environment: {TIMEOUT} must be whole seconds, such as 30, not {given!r}")
 
 
 @contextlib.contextmanager

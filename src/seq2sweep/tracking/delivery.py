@@ -274,6 +274,7 @@ class Delivery:
             run.points(points)
             self.cursor.last_steps, self.cursor.journal_offset = last_steps, some[-1][1]
             self.cursor.save(self.box)
+            self.relay.on_progress()
 
     def _news(self, name: str) -> Iterator[tuple[dict[str, Any], int]]:
         """The entries of a journal that MLflow does not have, and the byte behind each."""

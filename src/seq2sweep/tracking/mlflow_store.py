@@ -38,8 +38,8 @@ SECONDS_TO_END = 10
 SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
-# What the store may raise when it is away, is something else, or refuses a record. ImportError: a
-# client of its database or of the bucket of its files is not installed.
+# When it is away, is something else, or refuses a record. ImportError: a client of its database or
+# of the bucket of its files is not installed.
 STORE_ERRORS = (MlflowException, ParseError, SQLAlchemyError, CommandError, OSError, ImportError)
 # The same of a bucket that files go to without a server between, by the module that has them.
 BUCKET_ERRORS = {
@@ -225,7 +225,9 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     folder = project.resolve()
     scheme, separator, rest = uri.partition("://")
     # A database's driver may be named too: postgresql+psycopg2.
-    if not separator or scheme.partition("+")[0] not in SERVERS + DATABASES:
+    scheme, file = scheme.removesuffix("+pysqlite"), rest.partition("?")[0].strip("/")
+    known = separator and scheme.partition("+")[0] in SERVERS + DATABASES
+    if not known or (scheme == "sqlite" and file in ("", ":memory:")):
         raise UserError(
             f"{key} must be a database or a server, such as sqlite:///mlflow.db or "
             f"http://host:5000, not {redact(uri)!r}"
@@ -362,8 +364,7 @@ def serve(config: Config, project: Path, port: str) -> None:
     """
     number = port_number(port)
     _, uri, name, artifacts = destination(config, project)
-    remote = uri.partition("://")[0] in SERVERS
-    if not remote:
+    if not (remote := uri.partition("://")[0] in SERVERS):
         listening(HOST, number, "make ui PORT=").close()
     experiment = Experiment(uri, name, artifacts)
     runs = experiment.page(uri, RUNS, port=port)

@@ -16,6 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from seq2sweep.errors import NO_ROOM, UserError
+from seq2sweep.tracking import check_timeout
 from seq2sweep.tracking.addressee import Addressee
 from seq2sweep.tracking.delivery import Delivery, ParentMissingError, UnavailableError
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
@@ -44,11 +45,14 @@ class Relay:
         """As `destination` gives them.
 
         on_record is called before each of the records that `records_left` counts, with the bytes of
-        its files. `refused` and `waiting` say why, by the names of the outboxes that are left.
+        its files, on_progress after each part of a curve. `refused` and `waiting` say why, by the
+        names of the outboxes that are left.
         """
+        check_timeout()
         self.root, self.uri, self.experiment, self.artifacts = root, uri, experiment, artifacts
         self.to = Addressee.of(uri, experiment, Path.cwd())
         self.on_record: Callable[[int], object] = lambda size: None
+        self.on_progress: Callable[[], object] = lambda: None
         self.applied = 0
         self.refused: dict[str, str] = {}
         self.waiting: dict[str, str] = {}

@@ -56,6 +56,7 @@ class RelayThread:
         """The first four as `destination` gives them. every: seconds between two looks for news."""
         self.relay = Relay(root, uri, experiment, artifacts)
         self.relay.on_record = self._before_record
+        self.relay.on_progress = self._after_part
         self.root, self.to, self.every = root, self.relay.to, every
         self._wake = threading.Event()
         self._begun = self._done = 0  # passes over all outboxes; the last one that did not fail
@@ -152,6 +153,9 @@ class RelayThread:
         if not self._failing or self.relay.applied > self._applied:
             self._deadline = time.monotonic() + self._patience + size / SLOWEST_UPLOAD
 
+    def _after_part(self) -> None:
+        self._deadline = max(self._deadline, time.monotonic() + self._patience)
+
     # --- who waits for it ------------------------------------------------------------------------
 
     def _wait(
@@ -165,7 +169,7 @@ class RelayThread:
         begun = time.monotonic()
         self._patience, self._deadline = patience, begun + patience
         while not done():
-            # Each record moves the deadline.
+            # Each record moves the deadline, and each part of a curve.
             if time.monotonic() > min(self._deadline, begun + at_most):
                 return False
             time.sleep(POLL)
