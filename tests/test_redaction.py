@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2sweep.redaction import redact, secrets_in
+from seq2sweep.redaction import redact, secret_in, secrets_in
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,32 @@ def test_what_was_found_is_said_without_it() -> None:
     assert before.scheme == "https"
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # One word with two addresses, of which the first has a path, or an @ in it.
+        ('{"docs":"https://a.com/x","store":"https://user:hunter2@b.com"}', True),
+        ("URLS=http://mlflow:5000/x,https://user:hunter2@b.com/y", True),
+        ("--extra-index-url=https://a.org/simple;https://u:hunter2@b.org/", True),
+        ('"https://hunter2@h/x,https://b/c@1"', True),
+        ("https://a.com/x,https://b.com/pkg@1,https://c.com", False),
+        ("sqlite:///a@b,https://host/x", False),
+        # An @ or # in front of a password is written so.
+        ("https://user:%40bcdef@host/", True),
+        ("postgresql://mlflow:%23Secret@db/x", True),
+        ("https://%40token@host", True),
+        ("https://%s:%s@host, https://user:%(password)s@host", False),
+        ("https://user:%DB_PASSWORD%@host", False),
+        ("https://$USER:${PASSWORD}@host", False),
+    ],
+)
+def test_a_password_of_an_address_is_found_in_a_file(text: str, found: bool) -> None:
+    said = secret_in(text.encode())
+    assert said == ("an address with a user or password in line 1" if found else None)
+
+
 def test_a_long_line_takes_no_long_time() -> None:
     line = "a" * 1_000_000 + "://" + "?x=" * 100_000
+    assert redact(line) == line
+    line = "http://a/" * 100_000
     assert redact(line) == line

@@ -59,9 +59,11 @@ DVC_SECRETS = re.compile(
 LOGINS = ("ssh", "git", "sftp", "rsync", "postgresql", "mysql", "mssql")
 """Schemes whose addresses name a user by custom: without a `:` that is no secret."""
 _PLACEHOLDER = re.compile(
-    r"(?:[^:@/]*:)?(?:[<{$%\\\[].*|password|passwd|token|secret|)\W*", re.IGNORECASE
+    r"(?:[^:@/]*:)?(?:[<{$\\\[].*|%(?![0-9a-f]{2}).*|%\w+%|password|passwd|token|secret|)\W*",
+    re.IGNORECASE,
 )
-"""`***`, `$TOKEN`, `{user}`, `user:password`: an example, or where a program puts one in."""
+"""`***`, `$TOKEN`, `{user}`, `%s`, `user:password`: an example, or where a program puts one in. A
+password that begins with `%40`, an `@`, is none."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,19 @@ def _before_hosts(text: str) -> Iterator[Secret]:
                 certain = _is_userinfo(text[found.end() : at])
                 yield Secret(found.end(), at, "a user or password", scheme, certain)
                 break
+        yield from _of_each_address(text, word.start(), word.end())
+
+
+def _of_each_address(text: str, start: int, end: int) -> Iterator[Secret]:
+    """Of a word with several: all of it may look like one address, whose `@` is in its path."""
+    schemes = list(_SCHEME.finditer(text, start, end))
+    ends = [*(found.start() for found in schemes[1:]), end]
+    for found, last in zip(schemes, ends, strict=True) if len(schemes) > 1 else ():
+        at = text.rfind("@", found.end(), last)
+        scheme = (found[1] or "").lower().partition("+")[0]
+        if scheme not in _FILES and found.end() < at:
+            certain = _is_userinfo(text[found.end() : at])
+            yield Secret(found.end(), at, "a user or password", scheme, certain)
 
 
 def _is_userinfo(text: str) -> bool:

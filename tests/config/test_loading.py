@@ -14,6 +14,7 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
+from seq2sweep.config.fields import must
 from seq2sweep.errors import UserError
 
 BASE = configuration.with_changes(
@@ -558,3 +559,10 @@ def test_a_search_looks_for_what_its_task_is_scored_by(
         configuration.with_changes(base, changes)
     # Of other methods the key says nothing.
     configuration.with_changes(base, changes | {"sweep.method": "none"})
+
+
+def test_no_half_of_a_password_is_shown_where_a_value_is_cut() -> None:
+    mirrors = {"https://a.org/" + "x" * 100: "https://ada:" + "hunter2" * 20 + "@b.org/"}
+    said = must("download.mirrors", "a mapping of addresses", mirrors)
+    assert "hunter2" not in said
+    assert "https://***" in said

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from seq2sweep.redaction import redact
+
 Rule = tuple[str, Callable[[Any], bool]]
 """What a value must be, in words, and whether one is that."""
 
@@ -49,6 +51,7 @@ def must(key: str, rule: str, value: Any) -> str:
 def shown(value: Any) -> str:
     """A value in an error message: on one line, and not endless."""
     text = repr(value) if not isinstance(value, list | tuple) else repr(value[:SHOWN_VALUES])
+    text = redact(text)  # first: half a password has no @ behind it
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
