@@ -296,6 +296,27 @@ def test_trials_know_of_the_cluster_that_their_driver_has_joined(
         assert {each.cluster.running_address for each in configs} == {address}
 
 
+def test_a_trial_is_of_one_seed(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one may be the greatest that there is."""
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(session, "nodes", lambda: [session.Node(8, 0)])
+    monkeypatch.setattr(tune, "with_parameters", lambda work, trials: given.extend(trials))
+    monkeypatch.setattr(tune, "with_resources", lambda *given: None)
+    monkeypatch.setattr(tune, "Tuner", lambda *given, **more: None)
+    last = {"train.seed": 2**31 - 3, "sweep.seeds": 3}
+    store = RunStore(tmp_path)
+    records = [
+        TrialRecord.open(variant, store.child(variant.slug), "", "", False)
+        for variant in variants(configuration.with_changes(config, last))[0]
+    ]
+    made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil())
+    made._tuner(TuneHooks(records, store), tmp_path)
+    seeds = {configuration.from_dict(each["config"]).train.seed for each in given}
+    assert seeds == {2**31 - 3, 2**31 - 2, 2**31 - 1}
+
+
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt(), OperationalError("full")])
 def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
     config: Config,

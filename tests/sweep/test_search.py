@@ -212,6 +212,17 @@ def test_what_was_proposed_before_is_not_trained_again(
     assert len(machine.asked) < 5
 
 
+def test_the_size_of_a_pass_that_the_base_has_makes_no_other_variant(
+    tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    machine = Machine()
+    sizes = [tiny_config.train.tokens_per_pass, 64]
+    config = of(tiny_config, {"train.tokens_per_pass": sizes}, samples=8, round=2)
+    results, proposals = searched(config, tiny_corpus, machine)
+    assert len(machine.trained) == len(results) == 2
+    assert {p.variant for p in proposals if not p.repeats} == {"tokens_per_pass=64"}
+
+
 def test_the_first_round_is_told_by_the_seed_alone_and_the_next_by_the_figures(
     tiny_config: Config, tiny_corpus: Corpus
 ) -> None:

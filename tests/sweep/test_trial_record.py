@@ -19,6 +19,7 @@ from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoints, in
 from seq2sweep.runs.run_store import Ending, RunStore
 from seq2sweep.runs.stores import driver_store
 from seq2sweep.sweep.trial_record import (
+    INTERRUPTED,
     NODES_NAME,
     TRANSLATIONS_NAME,
     TrialRecord,
@@ -353,6 +354,40 @@ def test_without_the_checkpoint_that_was_scored_a_stopped_trial_is_trained_again
     assert opened(variant, tmp_path).earlier is None
     said = "its scores are of step 8, and its newest checkpoint is step-00000004"
     assert capsys.readouterr().out.endswith(f"{variant.name}: {said}; it is trained again\n")
+
+
+def test_a_stopped_trial_without_scores_and_checkpoints_is_trained_again(
+    variant: Variant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scores come last: else it would never have any."""
+    save(tmp_path / checkpoint_name(4), 4)
+    before = opened(variant, tmp_path)
+    before.status = "stopped early"
+    before.save()
+    assert opened(variant, tmp_path).earlier is not None
+    shutil.rmtree(tmp_path / checkpoint_name(4))
+    assert opened(variant, tmp_path).earlier is None
+    said = "its checkpoints are missing or damaged; it is trained again"
+    assert capsys.readouterr().out.endswith(f"{variant.name}: {said}\n")
+    # One that was stopped before its first checkpoint is as it was.
+    before.save()
+    assert opened(variant, tmp_path).earlier is not None
+
+
+def test_an_interruption_asks_nothing_of_a_bucket(
+    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be silent for minutes, and why one interrupts."""
+    store = RunStore(tmp_path)
+    told: list[str] = []
+    record = TrialRecord.open(
+        variant, store, "none", "", False, on_trial=lambda event, *of: told.append(event)
+    )
+    store.location = "s3://bucket/trial"
+    for request in ("refresh", "newest_checkpoint"):
+        monkeypatch.setattr(store, request, lambda: pytest.fail("it was asked"))
+    record.end("failed", INTERRUPTED, 1.0)
+    assert told == ["started", "failed"]
 
 
 def train(folder: Path, after: int, until: int, device: str) -> None:

@@ -37,7 +37,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
-from seq2sweep.storage.retry import with_retries
+from seq2sweep.storage.retry import in_thread, with_retries
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, folder_names
@@ -83,9 +83,7 @@ def run_sweep(
     Raises UserError when a trial does not fit the cluster.
     """
     require_room(config)
-    folder = run_folder(config.cluster, project, name)
-    folder.mkdir(parents=True, exist_ok=True)
-    store = driver_store(config.cluster.storage, folder)
+    store = driver_store(config.cluster.storage, run_folder(config.cluster, project, name))
     schedule = schedule_of(config.sweep)
     with store.driving():
         trials = store.child("trials")
@@ -104,9 +102,10 @@ def run_sweep(
             sweep.train_all()
             sweep.score_all()
         except BaseException:
+            ended = [one for one in records if one.status and one.cause != INTERRUPTED]
+            made = in_thread(lambda: [record.result() for record in ended], "results")
             with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
-                ended = [one for one in records if one.status and one.cause != INTERRUPTED]
-                on_end([record.result() for record in ended])
+                on_end(made.result(30.0))  # a silent bucket is not waited for
             raise
         store.check_lease()  # what is final is for whoever drives the sweep now
         for record in records:
@@ -277,6 +276,7 @@ class _Sweep:
                     replace(
                         record.variant.config,
                         cluster=replace(record.variant.config.cluster, address=address),
+                        sweep=replace(record.variant.config.sweep, seeds=1),  # it is one of them
                     )
                 ),
                 "location": record.store.location,
@@ -286,8 +286,7 @@ class _Sweep:
         ]
         several = sweep.workers_per_trial > 1
         reserved = {"cpu": sweep.cpus_per_trial, "gpu": sweep.gpus_per_trial}
-        if several:
-            # The trial's process only waits for its workers, and Ray Train asks for what they need.
+        if several:  # the trial's process only waits for them: Ray Train asks for what they need
             reserved = {"cpu": 0, "memory": 1}
         scheduler = OrderedScheduler(
             left,

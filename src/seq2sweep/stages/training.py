@@ -37,6 +37,7 @@ from seq2sweep.runs.stores import driver_store
 from seq2sweep.runs.warm_start import begin, run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder
+from seq2sweep.storage.retry import LAST_SECONDS, in_thread
 from seq2sweep.tracking.lineage import (
     LINEAGE,
     TOKENS_PER_PASS,
@@ -226,7 +227,8 @@ def train(
         )
     except KeyboardInterrupt:
         with contextlib.suppress(OSError, OperationalError, UserError):
-            console.say(f"stopped; training resumes after step {store.step()}")
+            step = in_thread(store.step, "step").result(LAST_SECONDS)
+            console.say(f"stopped; training resumes after step {step}")
         raise
     if config.train.tokens_per_pass == "auto":  # it may have been said before this process
         run.params({TOKENS_PER_PASS: status.summary["tokens_per_pass"]})

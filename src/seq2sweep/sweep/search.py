@@ -113,7 +113,7 @@ def _proposals(
 
 
 def _identity(made: list[Variant] | Refused) -> str:
-    return f"refused {made.name}" if isinstance(made, Refused) else made[0].fingerprint
+    return f"refused {made.name}" if isinstance(made, Refused) else made[0].settings
 
 
 def _outcome(

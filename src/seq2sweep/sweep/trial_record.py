@@ -142,7 +142,7 @@ class TrialRecord:
         if self.earlier["status"] == "finished":
             if not self._has_last_checkpoint():
                 return f"{checkpoint_name(self.variant.config.train.steps)} is missing or damaged"
-        elif self.earlier["scores"]:
+        elif self.earlier["scores"] or self.earlier.get("trained_step") is not None:
             newest, step = self.checkpoint(), self.earlier.get("scored_step")
             if newest is None:
                 return "its checkpoints are missing or damaged"
@@ -189,8 +189,11 @@ class TrialRecord:
             return
         self.start(at)
         self.status, self.cause = status, cause
-        self.store.retried(self.store.refresh)
-        self.made_by, figures = self._trained_by(), self.figures()
+        # Who interrupts does not wait for a bucket, which may be why.
+        if cause != INTERRUPTED or not is_address(self.store.location):
+            self.store.retried(self.store.refresh)
+            self.made_by = self._trained_by()
+        figures = self.figures()
         if self.earlier:
             self.wall_seconds = self.earlier["wall_seconds"]
         else:

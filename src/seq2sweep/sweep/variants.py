@@ -62,6 +62,12 @@ class Variant:
         same = KEEPING if PASS_SIZE in self.changes else (*KEEPING, PASS_SIZE)
         return _hash(self.config, same)
 
+    @property
+    def settings(self) -> str:
+        """Hash of the same with the size of a pass, whether it was asked for or is that of the
+        base: of two variants with the same one, one is enough."""
+        return _hash(self.config, KEEPING)
+
 
 def _hash(config: Config, without: Collection[str]) -> str:
     return configuration.fingerprint(config, *SWEPT_SECTIONS, of_result=True, without=without)
@@ -134,7 +140,7 @@ def variants(config: Config, data: Bitext | None = None) -> tuple[list[Variant],
         made = _make(draft, base, budget)
         if isinstance(made, Variant):
             # Also where the size of a pass is that of the base once more.
-            first = found.setdefault(_hash(made.config, KEEPING), made)
+            first = found.setdefault(made.settings, made)
             if first is made or not made.row:
                 continue
             made = _refuse(draft, base, f"it is the same as {first.name} here")
