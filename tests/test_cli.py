@@ -17,6 +17,7 @@ import pytest
 from seq2sweep import commands, presets
 from seq2sweep import config as configuration
 from seq2sweep.cli import main, parser
+from seq2sweep.errors import OperationalError
 
 ROOT = Path(__file__).parents[1]
 
@@ -275,3 +276,22 @@ def test_table1_refuses_in_one_line(
     assert line.startswith("seq2sweep table1: ")
     assert message in line
     assert not Path("reports").exists()
+
+
+def test_a_command_whose_ray_has_died_leaves_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own end would crash (SIGSEGV), in place of the status."""
+
+    class UncleanError(OperationalError):
+        unclean = True
+
+    def work(options: object) -> None:
+        raise UncleanError("Ray has died")
+
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
+    monkeypatch.setitem(commands.COMMANDS, "plan", (commands.COMMANDS["plan"][0], work))
+    assert main(["plan"]) == 1
+    assert left == [1]
+    assert capsys.readouterr().err == "seq2sweep plan: Ray has died\n"

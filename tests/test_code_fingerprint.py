@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from seq2sweep.code_fingerprint import differences, of_code, of_folder, parts
+from seq2sweep.code_fingerprint import differences, modules, of_code, of_folder, parts
+from seq2sweep.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 
@@ -184,3 +185,12 @@ def test_code_that_reads_texts_is_not_that_of_a_training() -> None:
     assert "seq2sweep.data.vocabulary" in found
     for name in ("archives", "reading", "sgml", "tables", "sources"):
         assert f"seq2sweep.data.{name}" not in found
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_module_that_is_no_python_is_named(tmp_path: Path, whole: bool) -> None:
+    """Also where all of them are copied: a model is packaged at the end of a sweep."""
+    (tmp_path / "program.py").write_text("import half\n")
+    (tmp_path / "half.py").write_text("x = 1\ndef edited(\n")
+    with pytest.raises(UserError, match=r"half\.py line 2 is not valid Python .*: fix it"):
+        modules("program", tmp_path, whole=whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from importlib import resources
 from pathlib import Path
@@ -228,6 +229,16 @@ def test_the_list_has_a_line_for_each_row_of_table_3(capsys: pytest.CaptureFixtu
         assert ends == {lines[start].index(heading) + len(heading)}
     # A terminal of 80 columns shows every row on one line, but the one that changes five settings.
     assert [line.split()[0] for line in body if len(line) > 80] == ["table3-big"]
+
+
+def test_a_params_file_that_is_a_pipe_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no command that waits for ever."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("params.yaml")
+    assert main(["preset", "phrasebook"]) == 2
+    assert "params.yaml cannot be read: it is a named pipe, not a file" in capsys.readouterr().err
 
 
 def test_an_editors_link_is_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, OperationalError, OSError) as error:
         line, status = ending(error)
         print(redact(f"seq2sweep {options.command}: {line}"), file=sys.stderr)
+        if isinstance(error, OperationalError) and error.unclean:
+            sys.stderr.flush()
+            os._exit(status)
         if isinstance(error, OSError):
             _leave_standard_output()
         return status

@@ -101,6 +101,7 @@ def modules(
         if not whole and _is_marked(module, path, roots):
             continue
         found[module] = path
+        _parsed(path)  # which says what is wrong with one that is no Python
         waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
         waiting += [module.rpartition(".")[0]]  # a package is imported before what it holds
     return dict(sorted(found.items()))

@@ -3,17 +3,59 @@
 from __future__ import annotations
 
 import argparse
+import errno
+from tempfile import gettempdir
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from seq2sweep.cli import main
+from seq2sweep.commands import models
 from seq2sweep.commands.models import _shown_attention, choose
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.attention import attention_maps
 from seq2sweep.evaluate.attention.head_numbers import LONGEST
+from seq2sweep.export import agreement, exporting
 from tests.evaluate.attention.test_attention_maps import maps
+
+# --- what is exported, and translated by another engine -------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["export", "out"], ["translate", "--engine", "ctranslate2"]])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("can't allocate memory"), "out of memory (RuntimeError: can't allocate"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_what_another_engine_lacks_is_one_line(
+    arguments: list[str],
+    error: Exception,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of its table of positions, and of a folder that the user has not named."""
+    translator: Any = Mock()
+    translator.config.beam, translator.settings = 4, {"data": {"target": "de"}}
+    translator.remedy = lambda change: change
+    translator.ctranslate2.side_effect = error
+    for name in ("opened", "opened_together"):
+        monkeypatch.setattr(models, name, lambda options: translator)
+    monkeypatch.setattr(agreement, "sentences", lambda *given: (["a"], ["b"]))
+    monkeypatch.setattr(exporting, "export", Mock(side_effect=error))
+    assert main(arguments) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert said in line
+    if isinstance(error, RuntimeError):
+        assert line.endswith("lower evaluate.max_input_tokens")
+    elif arguments[0] == "translate":
+        assert f"{gettempdir()}; make room there" in line
+
 
 # --- what is chosen ------------------------------------------------------------------------------
 

@@ -124,10 +124,11 @@ def test_a_search_ends_once_nobody_waits_for_it(search: Search) -> None:
 def test_closing_waits_no_longer_than_it_may(search: Search) -> None:
     made = Batcher(search, largest=4, most=6, most_work=9)
     first = made.translate(["first"], "a", 1)
-    made.close(0.1)
+    assert not made.close(0.1)
     assert not first.done()
     search.may_go_on.set()
     assert texts(first) == ["FIRST"]
+    assert made.close()
 
 
 def test_an_error_is_told_to_its_requests_alone(search: Search, batcher: Batcher) -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -32,7 +33,7 @@ from seq2sweep.decode.streaming import Part
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model import products
-from seq2sweep.serving import http_app
+from seq2sweep.serving import http_app, http_server
 from seq2sweep.serving.batcher import GivenUpError
 from seq2sweep.serving.http_app import Answers, app
 from seq2sweep.serving.http_server import LOOPBACK
@@ -624,6 +625,21 @@ def test_sigterm_finishes_what_has_come(saved: Path) -> None:
             asked = [pool.submit(post, address + "translate") for _ in range(6)]
             wait(asked, return_when=FIRST_COMPLETED)
         assert [len(one.result().json()["translations"]) for one in asked] == [64] * 6
+
+
+@pytest.mark.parametrize(("ended", "left"), [(True, []), (False, [0])])
+def test_what_still_computes_at_the_end_does_not_crash_it(
+    monkeypatch: pytest.MonkeyPatch, ended: bool, left: list[int]
+) -> None:
+    """Python would end with SIGABRT beside a thread that is inside of torch."""
+    batcher = SimpleNamespace(close=lambda seconds: ended)
+    monkeypatch.setattr(http_server, "Answers", lambda translator: SimpleNamespace(batcher=batcher))
+    monkeypatch.setattr(http_server, "app", lambda *given: None)
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    http_server.serve(Mock(), "127.0.0.1", 0, None)
+    assert codes == left
 
 
 BEGUN = (

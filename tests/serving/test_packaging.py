@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -15,9 +16,11 @@ from typing import Any
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from mlflow.environment_variables import MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT
+from safetensors import SafetensorError
 
 import seq2sweep
 from seq2sweep.config import Config, with_changes
+from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.to_safetensors import Safetensors
 from seq2sweep.model import products
 from seq2sweep.serving.packaging import NEEDED, write_package
@@ -165,6 +168,29 @@ def test_a_search_that_cannot_be_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         model.predict(pd.DataFrame({"text": ["alpha"]}), params)
+
+
+def test_the_widest_beam_is_that_of_the_evaluation_where_it_is_wider(
+    model: TranslationModel,
+) -> None:
+    wide = TranslationModel(copy.copy(model.translator))
+    wide.translator.config = dataclasses.replace(model.translator.config, beam=32)
+    with pytest.raises(ValueError, match="beam is 33: it must be at most 32"):
+        wide.predict(pd.DataFrame({"text": ["alpha"]}), {"beam": 33})
+
+
+def test_a_full_disk_is_named(
+    model: TranslationModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be a trace after a sweep of hours."""
+
+    def full(translator: Translator, *given: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: (os error 28)")
+
+    monkeypatch.setattr(Translator, "save", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_package(tmp_path / "model", model.translator)
+    assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize(

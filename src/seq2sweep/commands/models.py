@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
@@ -19,11 +20,11 @@ from seq2sweep import console
 from seq2sweep.commands.interactive import interact
 from seq2sweep.commands.shared import Commands
 from seq2sweep.commands.trained import add_trained, opened, opened_together
-from seq2sweep.errors import UserError
+from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.ports import port_number
 from seq2sweep.project_files import CLEAN, MODEL, PARAMS
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.atomic import naming, write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
@@ -111,7 +112,10 @@ def _translate(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         # By themselves SIGTERM and SIGHUP end a process with its last lines unwritten.
         stack.enter_context(signals_as_interrupts())
-        engine = translator.ctranslate2(stack) if options.engine == "ctranslate2" else None
+        engine = None
+        if options.engine == "ctranslate2":  # which has the model in a temporary folder
+            with _memory_for_positions(translator), naming(Path(gettempdir()), NO_ROOM):
+                engine = translator.ctranslate2(stack)
         mapper: Mapper = serial
         if options.tasks:
             from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
@@ -336,7 +340,8 @@ def _export(options: argparse.Namespace) -> None:
     translator = opened(options)
     with console.never_silent("export", sys.stderr):
         pairs = agreement.sentences(options.check, CLEAN, translator.settings["data"]["target"])
-        with tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences")) as bar:
+        bar = tqdm(total=2 * len(pairs[0]), **console.bar("check", "sentences"))
+        with bar, _memory_for_positions(translator):
             found = exporting.export(translator, form, options.folder, *pairs, bar.update)
     own, asked = translator.config, agreement.searching(translator, form).config
     print(f"{options.folder} holds the model for {form.title}: {found}")
@@ -347,6 +352,13 @@ def _export(options: argparse.Namespace) -> None:
         )
     if asked.precision != own.precision:
         print(f"this program searched in {asked.precision} for it, not in {own.precision}")
+
+
+def _memory_for_positions(translator: Translator) -> contextlib.AbstractContextManager[None]:
+    """Other engines have a table of them, as long as the longest input and translation."""
+    from seq2sweep.hardware import memory_by
+
+    return memory_by(translator.remedy("lower evaluate.max_input_tokens"))
 
 
 def _add_serve(commands: Commands) -> None:

@@ -21,6 +21,7 @@ import yaml
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.errors import UserError, did_you_mean
+from seq2sweep.paths import read_bytes
 from seq2sweep.presets import table3
 
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
@@ -128,7 +129,7 @@ def is_unchanged(path: Path) -> bool:
     worded as today.
     """
     try:
-        text = path.read_bytes().decode()
+        text = read_bytes(path).decode()
     except UnicodeDecodeError:
         return False
     help_texts = configuration.help_texts()

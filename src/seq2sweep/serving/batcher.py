@@ -68,12 +68,16 @@ class Batcher:
         """What `work` returns, called in its turn and alone. Raises FullError."""
         return self._add(_Request([""], None, 0, work))
 
-    def close(self, seconds: float | None = None) -> None:
-        """Do what waits, then end; after so many seconds it goes on without the caller."""
+    def close(self, seconds: float | None = None) -> bool:
+        """Do what waits, then end; after so many seconds it goes on without the caller.
+
+        Returns whether it has ended.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _add(self, request: _Request) -> Future[Any]:
         with self._changed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import signal
 import sys
 
@@ -60,8 +61,13 @@ def serve(translator: Translator, host: str, port: int, token: str | None) -> No
             with contextlib.suppress(KeyboardInterrupt):
                 uvicorn.Server(config).run(sockets=[listener])
         finally:
-            answers.batcher.close(SECONDS_TO_END)
+            ended = answers.batcher.close(SECONDS_TO_END)
             signal.signal(signal.SIGTERM, before)
+            if not ended and sys.exc_info()[0] in (None, SystemExit):
+                # Python's own end would crash beside a thread that computes (SIGABRT).
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
 
 
 def _is_loopback(host: str) -> bool:

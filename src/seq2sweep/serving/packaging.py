@@ -15,8 +15,10 @@ from typing import Any
 
 import seq2sweep
 from seq2sweep import code_fingerprint
+from seq2sweep.errors import NO_ROOM
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.to_safetensors import Safetensors
+from seq2sweep.storage.atomic import naming
 
 LOADER = "seq2sweep.serving.pyfunc"
 """The module that MLflow loads the folder by; `tracking` names it in the MLmodel file."""
@@ -27,7 +29,12 @@ NEEDED = ("mlflow", "numpy", "pyyaml", "safetensors", "sentencepiece", "torch", 
 
 
 def write_package(folder: Path, translator: Translator) -> None:
-    """Fill a folder that is empty or not there."""
+    """Fill a folder that is empty or not there. An OSError of a full disk names it."""
+    with naming(folder, NO_ROOM):
+        _write(folder, translator)
+
+
+def _write(folder: Path, translator: Translator) -> None:
     Safetensors().write(translator, folder)
     source = Path(seq2sweep.__file__).parent
     modules = code_fingerprint.modules(LOADER, source.parent, whole=True)

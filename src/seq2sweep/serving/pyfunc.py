@@ -69,8 +69,9 @@ class TranslationModel:
         n_best = int(given.pop("n_best", 1))
         try:
             searched = self.translator.searched(n_best, **given)
-            if searched.beam > max(LARGEST_BEAM, self.translator.config.beam):
-                raise UserError(f"beam is {searched.beam}: it must be at most {LARGEST_BEAM}")
+            most = max(LARGEST_BEAM, self.translator.config.beam)
+            if searched.beam > most:
+                raise UserError(f"beam is {searched.beam}: it must be at most {most}")
             check(self.translator, texts)
             found = self._translate(texts, n_best, searched, ends)
         except UserError as error:
