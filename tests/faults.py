@@ -650,7 +650,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/pyfunc.py": [
             ("searched(n_best, **given)", "searched(n_best)"),
             ("check(self.translator, texts)", "pass"),
-            ("searched.beam > max(", "False and max("),
+            ("searched.beam > most", "False and most"),
             ("with laid_out(self._laid_out):", "with laid_out():"),
             (
                 "self._model, config, on_step=give_up_late, mend",

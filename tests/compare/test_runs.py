@@ -422,6 +422,10 @@ def test_a_trial_of_another_project(project: Path, capsys: pytest.CaptureFixture
     assert found["remarks"] == ["Trained on different data."]
     assert main(["compare", "base", "other:A-heads-1"]) == 0
     assert "\nPerplexities do not compare: " in capsys.readouterr().out
+    write_sweep(other, lineage={k: v for k, v in LINEAGE.items() if k != "data.vocabulary"})
+    assert main(["compare", "base", "other:A-heads-1"]) == 0
+    said = "\nPerplexities may not compare: the vocabulary of one is unknown."
+    assert said in capsys.readouterr().out
     assert found["difference"]["p"] == compared(capsys, "base", "A-heads-1")["difference"]["p"]
 
 

@@ -160,6 +160,16 @@ def test_a_checkpoint_alone_is_no_average(steps: list[int], said: str) -> None:
     assert f": {said} checkpoint{'s' * (len(steps) > 1)} on the test set." in own.notes[0]
 
 
+def test_bleu_of_lower_cased_text_is_not_said_to_be_the_papers() -> None:
+    given = results()
+    paper = given.evaluate["bleu"]["paper"]
+    for case, said in (("mixed", "for German ("), ("lc", "German, but of lower-cased text (")):
+        signature = paper["signature"].replace("case:mixed", f"case:{case}")
+        bleu = {**given.evaluate["bleu"], "paper": {**paper, "signature": signature}}
+        own = table2.trained_here("d", "Transformer", given.train, given.evaluate | {"bleu": bleu})
+        assert f"{said}{signature})" in own.notes[0]
+
+
 def test_the_measured_table_says_what_each_model_did() -> None:
     measured, printed = table2.tables(made_up())
     assert (measured.title, printed.title) == ("Measured", "As printed")
@@ -322,7 +332,8 @@ def test_a_pair_with_the_base_is_judged_by_its_bootstrap_whichever_is_better() -
     record["significance"] = {"transformer": seen}
     [found] = findings.findings(aggregate(record))
     assert found.claim == "transformer translates better than recurrent"
-    assert found.evidence.startswith("difference +2.0 BLEU (p 0.004, 95 % ")
+    said = "transformer less recurrent +2.0 BLEU (p 0.004, 95 % "
+    assert found.evidence.startswith(said)
 
 
 def test_an_architecture_is_judged_by_the_base_not_by_a_smaller_one() -> None:

@@ -116,6 +116,19 @@ def test_another_architecture_is_called_by_its_name() -> None:
     assert [row[0] for row in table4.tables(made)[0].rows[:2]] == names
     found = csv_lines(table4_files(made)["table4.csv"])
     assert [row["parser"] for row in found[:2]] == names
+    for name, said in (("mamba", "mamba"), ("transformer", "Transformer")):
+        assert table4.architecture_name({"architecture": name}) == said
+    assert table4.architecture_name(None) == table4.architecture_name({}) == "Transformer"
+
+
+def test_where_no_sentence_is_short_there_is_no_f1_of_them() -> None:
+    """EVALB says 0 there, which is no score."""
+    made = parser()
+    short = {**made.evaluate["short"], "sentences": 3, "errors": 1, "skipped": 2, "f1": 0.0}
+    made = dataclasses.replace(made, evaluate={**made.evaluate, "short": short})
+    assert csv_lines(table4_files(made)["table4.csv"])[0]["f1_short"] == ""
+    short["sentences"] = 4
+    assert csv_lines(table4_files(made)["table4.csv"])[0]["f1_short"] == "0.0"
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,12 @@ def _scores(comparison: Mapping[str, Any]) -> str:
         lines += [
             f"{score.label} of {letter} is {s}" for letter, s in zip("AB", signatures, strict=True)
         ]
-    if "data.vocabulary" in comparison["data"]:
-        lines.append("Perplexities do not compare: each is per piece of its own vocabulary.")
+    if (vocabularies := comparison["data"].get("data.vocabulary")) is not None:
+        lines.append(
+            "Perplexities may not compare: the vocabulary of one is unknown."
+            if None in vocabularies
+            else "Perplexities do not compare: each is per piece of its own vocabulary."
+        )
     return "\n".join(lines)
 
 

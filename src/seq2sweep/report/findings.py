@@ -240,8 +240,7 @@ def _of_mixers(variants: Sequence[Variant]) -> list[Finding]:
         "self-attention matters more in the encoder than in the decoder", DOMHAN, rows, []
     )
     means = [_mean_scores([place[mixer] for mixer in both]) for place in (encoder, decoder)]
-    mean = over_same_seeds(*means)
-    row = _Row("mean of all, difference", mean, "incomplete", base.score.label)
+    row = _Row("mean of all, difference", over_same_seeds(*means), "incomplete", base.score.label)
     return [dataclasses.replace(found, evidence=_evidence([*rows, row]))]
 
 
@@ -257,13 +256,14 @@ def _of_architectures(variants: Sequence[Variant]) -> list[Finding]:
     result = []
     for better, worse in itertools.combinations(order, 2):
         one, other = here[better.architecture], here[worse.architecture]
-        behind, ahead = [_pair("difference", other, one)], []
+        first, second = better.architecture, worse.architecture
+        behind, ahead = [_pair(f"{second} less {first}", other, one)], []
         if one.is_base:
-            behind = [_Row("difference", other.against, other.status)]
+            behind = [_Row(f"{second} less {first}", other.against, other.status)]
         elif other.is_base:
-            behind, ahead = [], [_Row("difference", one.against, one.status)]
+            behind, ahead = [], [_Row(f"{first} less {second}", one.against, one.status)]
         printed = f"{better.bleu['en-de']:g} against {worse.bleu['en-de']:g}"
-        claim = f"{better.architecture} translates better than {worse.architecture}"
+        claim = f"{first} translates better than {second}"
         result.append(_sign(claim, f"Table 2, En-De: {printed}", behind, ahead))
     return result
 

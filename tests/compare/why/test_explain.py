@@ -188,6 +188,14 @@ def test_of_two_texts_in_lower_case_nothing_tells_the_case() -> None:
     assert found["not_tested"]["case"].startswith("both texts are in lower case")
 
 
+def test_what_a_script_cannot_show_is_not_said_to_be_tested() -> None:
+    lines = [f"彼は「はい」と{'とても' * n}言った。" for n in range(1, 8)]
+    found = explain(output([line.replace("「", '"') for line in lines], lines))
+    assert found["not_tested"]["case"] == "the letters here have no case"
+    assert found["not_tested"]["quotes"].startswith("no blank tells where corner brackets")
+    assert not {"case", "quotes"} & {*found["not_found"]}
+
+
 @pytest.mark.parametrize("fault", ["tokens", "lower case", "entities"])
 def test_of_references_that_are_a_cached_set_with_a_fault_the_fault_is_named(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

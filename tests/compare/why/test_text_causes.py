@@ -160,6 +160,19 @@ def test_references_are_cut_where_translations_are() -> None:
     assert texts.references == references[:3] + [sentence(12, "")] * 3
 
 
+@pytest.mark.parametrize("end", ["。", "！", "？」", "।", "؟"])
+def test_sentences_end_in_other_scripts_too(end: str) -> None:
+    references = [sentence(n, end) for n in (5, 9, 12, 15, 18, 20)]
+    bad = [" ".join(line.split()[:12]) for line in references]
+    assert mended(bad, references)[0] == ["cut lengths"]
+    # Without blanks, as Chinese and Japanese are written.
+    references = [line.replace(" ", "") for line in references]
+    bad = [line[:40] for line in references]
+    names, texts = mended(bad, references)
+    assert names == ["cut lengths"]
+    assert texts.references == references[:1] + bad[1:]
+
+
 def test_of_the_longest_lines_a_few_may_be_whole() -> None:
     """Here the longest of all does not break off."""
     references = [sentence(n) for n in (5, 9, 15, 18, 20, 14)]

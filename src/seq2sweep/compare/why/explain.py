@@ -207,9 +207,20 @@ def _in_text(output: Output, untested: Untested) -> list[Cause]:
     for cause in causes:
         texts = cause.undo(texts)
     texts = texts.aligned()
-    if not output.lowercase and text_causes.in_lower_case(texts):
-        untested["case"] = "both texts are in lower case, and nothing tells what it was"
+    untested.update(_not_shown(texts, output.lowercase))
     return [*causes, *text_causes.find(texts, output.target)]
+
+
+def _not_shown(texts: Texts, lowercase: bool) -> Iterator[tuple[str, str]]:
+    """Causes that these lines cannot show, and why. lowercase: whether they were meant to be in
+    lower case."""
+    letters = "".join((*texts.hypotheses, *texts.references))
+    if letters.upper() == letters.lower():
+        yield "case", "the letters here have no case"
+    elif not lowercase and not any(map(str.isupper, letters)):
+        yield "case", "both texts are in lower case, and nothing tells what it was"
+    if "「" in letters or "『" in letters:
+        yield "quotes", "no blank tells where corner brackets open and close"
 
 
 def _of_lines(output: Output, untested: Untested) -> Iterator[Cause]:

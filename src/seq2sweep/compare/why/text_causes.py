@@ -72,11 +72,6 @@ def find(texts: Texts, language: str) -> Iterator[Cause]:
             texts = found.undo(texts)
 
 
-def in_lower_case(texts: Texts) -> bool:
-    """Whether both are in lower case: then nothing says what their case was."""
-    return not any(map(_capitals, (texts.hypotheses, texts.references)))
-
-
 def _stands_after(before: re.Pattern[str], found: re.Match[str]) -> bool:
     """Whether what stands before something that was found ends as a pattern says.
 
@@ -351,7 +346,7 @@ def _filled(line: str, reference: str) -> str:
 
 # --- cut lengths ---------------------------------------------------------------------------------
 
-_ENDING = re.compile(r"[.!?…:;][\"'“”»«)\]]*$")
+_ENDING = re.compile(r"[.!?…:;。！？：；।॥؟۔][\"'“”»«)\]」』）]*$")
 FEWEST = 3
 
 
@@ -363,8 +358,10 @@ def _cut(texts: Texts) -> Cause | None:
     def undo(given: Texts) -> Texts:
         references = list(given.references)
         for i in _broken_off(given):
-            words = len(given.hypotheses[i].split())
-            references[i] = " ".join(references[i].split()[:words])
+            words = references[i].split()
+            references[i] = " ".join(words[: len(given.hypotheses[i].split())])
+            if len(words) == 1:  # of a language without blanks
+                references[i] = words[0][: len(given.hypotheses[i])]
         return Texts(given.hypotheses, references)
 
     evidence = f"{len(cut)} translations, most of the longest, break off"

@@ -145,9 +145,10 @@ def trained_here(
         powers(flops.get("paper_rule")),
         fixed(train.get("device_hours"), 2),
     ]
+    lower = ", but of lower-cased text" * ("case:lc" in paper["signature"])
     notes = (
         f"{dataset}: {checkpoints} on the test set. BLEU as the paper counted it is of tokens, "
-        f"with compounds split for German ({paper['signature']}).",
+        f"with compounds split for German{lower} ({paper['signature']}).",
         "FLOPs: those of the model; by the paper's rule: what such devices sustain, times their "
         "seconds. Only what was trained and tested on the paper's WMT14 compares with its figures.",
     )

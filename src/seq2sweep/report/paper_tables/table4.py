@@ -114,7 +114,8 @@ class Parser:
 def architecture_name(model: Mapping[str, Any] | None) -> str:
     """What a model with these settings is called; the paper's own where they are unknown."""
     settings = model if isinstance(model, Mapping) else {}
-    return RIVALS.get(str(settings.get("architecture")), "Transformer")
+    name = str(settings.get("architecture") or "transformer")
+    return "Transformer" if name == "transformer" else RIVALS.get(name, name)
 
 
 def table4_files(parser: Parser | None) -> dict[str, str]:
@@ -167,9 +168,16 @@ def _lines(parser: Parser) -> list[dict[str, Any]]:
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
-    short = (scores.get("short") or {}).get("f1")
+    short = f1_of_short(scores)
     known = {name: scores.get(name) for name in SCORES}
     return known | {"f1": scores["f1"], "f1_short": short}
+
+
+def f1_of_short(scores: Mapping[str, Any]) -> float | None:
+    """F1 of sentences of at most 40 words; None where none of them counts."""
+    short = scores.get("short") or {}
+    counted = short.get("sentences", 0) - short.get("errors", 0) - short.get("skipped", 0)
+    return short.get("f1") if counted > 0 else None
 
 
 def section(parser: Parser | None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def context(parser: table4.Parser, rows: Sequence[samples.Translation]) -> dict[
     return {
         "parser": parser,
         "alarm": _alarm(evaluate),
+        "f1_of_short": table4.f1_of_short(evaluate),
         "floors": [
             (name.replace("_", "-"), fixed(scores["f1"], 1))
             for name, scores in (evaluate.get("floors") or {}).items()
