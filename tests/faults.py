@@ -1290,7 +1290,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
             ("else (*KEEPING, PASS_SIZE)", "else ()"),
             ("KEEPING if PASS_SIZE in self.changes else (*KEEPING, PASS_SIZE)", "KEEPING"),
-            ("found.setdefault(_hash(made.config, KEEPING)", "found.setdefault(made.fingerprint"),
+            ("found.setdefault(made.settings", "found.setdefault(made.fingerprint"),
             ("renamed.pop(variant.fingerprint[:8], variant.slug)", "variant.slug"),
             ("renamed.pop(variant", "renamed.get(variant"),
         ],
