@@ -293,6 +293,20 @@ def test_a_request_that_was_never_heard_is_said(capsys: pytest.CaptureFixture[st
     asked.done.set()
 
 
+def test_workers_that_do_not_save_in_time_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = threading.Event()
+
+    def tick() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        while_waiting(
+            lambda: ended.wait(60), tick, lambda: True, lambda: True, every=0.01, last_words=0.1
+        )
+    assert capsys.readouterr().out == f"{session.UNSAVED}\n"
+    ended.set()
+
+
 def test_a_storage_that_holds_the_request_holds_no_interrupt() -> None:
     """A client of a bucket that is silent comes back after minutes, and looks at no signal."""
     answered, ticks = threading.Event(), itertools.count()

@@ -275,6 +275,7 @@ UNHEARD = (
     "the workers could not be asked to save, as the storage failed: fix it; steps since their last "
     "checkpoint are trained again"
 )
+UNSAVED = "the workers did not save in time: steps since their last checkpoint are trained again"
 
 
 def while_waiting(
@@ -292,8 +293,7 @@ def while_waiting(
     ask: asks the work to end by itself, in a thread as well; False when the storage fails, and then
     it is called again and again. can_hear: whether there is somebody to ask. Then a
     KeyboardInterrupt, or an OSError or OperationalError of `tick`, goes on its way when the work
-    has ended, `last_words` seconds after it was asked, as many after it could not be, or with the
-    next KeyboardInterrupt.
+    has ended, `last_words` seconds after it was asked or could not be, or with the next one.
     """
     outcome = in_thread(work, "ray-call")
 
@@ -337,8 +337,8 @@ def while_waiting(
                     wait_until(lambda: False, last_words, try_tick)
             finally:
                 interrupts.ignore()
-                if not asked and not outcome.done():
-                    console.say(UNHEARD)
+                if not outcome.done():
+                    console.say(UNSAVED if asked else UNHEARD)
         raise
     tick()
     return outcome.result()

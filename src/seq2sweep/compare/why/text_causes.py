@@ -358,10 +358,11 @@ def _cut(texts: Texts) -> Cause | None:
     def undo(given: Texts) -> Texts:
         references = list(given.references)
         for i in _broken_off(given):
-            words = references[i].split()
-            references[i] = " ".join(words[: len(given.hypotheses[i].split())])
-            if len(words) == 1:  # of a language without blanks
-                references[i] = words[0][: len(given.hypotheses[i])]
+            words = len(given.hypotheses[i].split())
+            there = references[i].split()
+            references[i] = " ".join(there[:words])
+            if len(there) == 1:  # of a language without blanks
+                references[i] = there[0][: len(given.hypotheses[i])]
         return Texts(given.hypotheses, references)
 
     evidence = f"{len(cut)} translations, most of the longest, break off"
