@@ -159,6 +159,7 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
         ("model.dropout", 1.0),
         ("model.dropout", -0.1),
         ("model.d_model", 33),
+        ("model.layers", 10_001),
         ("train.label_smoothing", 1.0),
         ("train.learning_rate_scale", 0),
         ("vocabulary.size", 15),

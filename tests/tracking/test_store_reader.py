@@ -15,7 +15,7 @@ from mlflow.entities import FileInfo
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
 from seq2sweep.config import Config
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.reproduce.stored_record import StoredRecord
 from seq2sweep.serving.packaging import flavor, write_package
@@ -272,6 +272,19 @@ def test_what_is_elsewhere_is_downloaded_to_a_folder_that_goes(
     [folder] = asked
     assert (folder is None) == local
     assert folder is None or not Path(folder).exists()
+
+
+def test_a_model_that_the_temporary_folder_has_no_room_for_is_not_begun(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow would blame its server."""
+    sizes = {"model.safetensors": 10**18, "corpus.bin": 10**19}
+    listed = [FileInfo(f"m-1/{name}", False, size) for name, size in sizes.items()]
+    monkeypatch.setattr(store_reader, "_of_run", lambda *_: "s3://bucket/0")
+    monkeypatch.setattr(mlflow.artifacts, "list_artifacts", lambda **_: listed)
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", lambda **_: pytest.fail("it began"))
+    with pytest.raises(OperationalError, match=r"^any has 1.00EB, and .* free: make room there"):
+        opened(store, "any", tmp_path)
 
 
 def test_a_folder_elsewhere_that_has_nothing_is_gone(

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from seq2sweep.config.fields import SHARE, field, must
+from seq2sweep.config.fields import SHARE, Rule, field, must
+
+FEW: Rule = ("at most 10000", lambda layers: layers <= 10_000)
+"""A plan counts each: a mistyped number would fill its memory."""
 
 TARGET_SYMBOLS = field(
     "vocabulary of the target alone, for data.target trees; 0: that of the source is shared",
@@ -28,7 +31,7 @@ class TransformerConfig:
     architecture: Literal["transformer"] = field(
         "the model that the keys below are of", kinds="architecture", default="transformer"
     )
-    layers: int = field("N: layers of the encoder, and of the decoder", at_least=1)
+    layers: int = field("N: layers of the encoder, and of the decoder", at_least=1, rule=FEW)
     d_model: int = field("width of the residual stream", at_least=1)
     d_ff: int = field("inner width of the feed-forward sub-layer", at_least=1)
     feed_forward: str = field(
@@ -106,6 +109,7 @@ class RecurrentConfig:
         "LSTM layers of the encoder, of which the lowest reads in both directions, and of the "
         "decoder",
         at_least=2,
+        rule=FEW,
     )
     d_model: int = field("width of embeddings, LSTM layers and attention", at_least=1)
     context: Literal["current", "previous"] = field(
@@ -128,7 +132,7 @@ class ConvolutionalConfig:
     architecture: Literal["convolutional"] = field(
         "the model that the keys below are of", kinds="architecture"
     )
-    layers: int = field("blocks of the encoder, and of the decoder", at_least=1)
+    layers: int = field("blocks of the encoder, and of the decoder", at_least=1, rule=FEW)
     d_model: int = field("width of embeddings and attention", at_least=1)
     widths: tuple[int, ...] = field(
         "of the blocks, the last one repeated; []: d_model",
@@ -171,7 +175,7 @@ class BytenetConfig:
     architecture: Literal["bytenet"] = field(
         "the model that the keys below are of", kinds="architecture"
     )
-    layers: int = field("blocks of the encoder, and of the decoder", at_least=1)
+    layers: int = field("blocks of the encoder, and of the decoder", at_least=1, rule=FEW)
     d_model: int = field("width between the blocks, 2d of the paper; inside they have half of it")
     kernel: int = field(
         "k of the convolutions",

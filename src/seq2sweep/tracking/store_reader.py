@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -13,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 import mlflow.artifacts
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from tqdm import tqdm
 
 from seq2sweep.config import Config
 from seq2sweep.data.files import MANIFEST
 from seq2sweep.decode.model_folder import NEEDED, SOMETIMES
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.redaction import redact
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
@@ -185,8 +187,16 @@ def _download(reader: StoreReader, name: str, place: str, folder: Path) -> None:
     listed = mlflow.artifacts.list_artifacts(artifact_uri=place, tracking_uri=reader.uri)
     if not listed:
         raise UserError(gone(name, place))
-    files = {PurePosixPath(one.path).name for one in listed if not one.is_dir}
-    for file in sorted(files & MODEL_FILES):
+    sizes = {PurePosixPath(one.path).name: one.file_size or 0 for one in listed if not one.is_dir}
+    files = sorted(sizes.keys() & MODEL_FILES)
+    # MLflow would tell of a disk that is full in many lines, as the store's fault.
+    needed, free = sum(sizes[file] for file in files), shutil.disk_usage(folder).free
+    if needed > free:
+        raise OperationalError(
+            f"{name} has {tqdm.format_sizeof(needed, 'B')}, and {folder.parent} "
+            f"{tqdm.format_sizeof(free, 'B')} free: make room there, or set TMPDIR"
+        )
+    for file in files:
         # Some stores put it below the folder's name, others do not.
         _copy(reader, f"{place.rstrip('/')}/{file}", folder).replace(folder / file)
 
