@@ -1530,7 +1530,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/compare/why/test_text_causes.py": {
         f"{PACKAGE}/compare/why/text_causes.py": [
             ("if apart > attached else 0", "if apart else 0"),
-            ("words = len(given.hypotheses[i].split())", "words = 10"),
+            ("words, length = len(given.hypotheses[i].split()),", "words, length = 10,"),
             ("max(0, at - NEAR)", "0"),
             ("style = _style([reference]) or usual[0]", "style = usual[0]"),
         ],

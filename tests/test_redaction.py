@@ -106,6 +106,8 @@ def test_what_was_found_is_said_without_it() -> None:
         ('"https://hunter2@h/x,https://b/c@1"', True),
         ("https://a.com/x,https://b.com/pkg@1,https://c.com", False),
         ("sqlite:///a@b,https://host/x", False),
+        ('{"repo":"https://a.com/o","home":"https://b.org","email":"me@b.com"}', False),
+        ("https://a.com/?next=https://b.com&mail=me@b.com", False),
         # An @ or # in front of a password is written so.
         ("https://user:%40bcdef@host/", True),
         ("postgresql://mlflow:%23Secret@db/x", True),

@@ -22,6 +22,7 @@ MASK = "***"
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,30})?://", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
+_BETWEEN = re.compile("[\"'<>&]")
 _KEY = re.compile(r"[?&;#]([^=?&;#\s]{1,80})=")
 _SECRET_KEY = re.compile(
     "pass|pwd|token|secret|key|credential|signature|session|authorization|^(?:sig|pw|auth|jwt|code|odbc_connect)$",
@@ -108,18 +109,21 @@ def _before_hosts(text: str) -> Iterator[Secret]:
                 certain = _is_userinfo(text[found.end() : at])
                 yield Secret(found.end(), at, "a user or password", scheme, certain)
                 break
-        yield from _of_each_address(text, word.start(), word.end())
+        if text.count("://", word.start(), word.end()) > 1:
+            yield from _of_each_address(text, word.start(), word.end())
 
 
 def _of_each_address(text: str, start: int, end: int) -> Iterator[Secret]:
     """Of a word with several: all of it may look like one address, whose `@` is in its path."""
     schemes = list(_SCHEME.finditer(text, start, end))
     ends = [*(found.start() for found in schemes[1:]), end]
-    for found, last in zip(schemes, ends, strict=True) if len(schemes) > 1 else ():
+    for found, last in zip(schemes, ends, strict=True):
         at = text.rfind("@", found.end(), last)
         scheme = (found[1] or "").lower().partition("+")[0]
         if scheme not in _FILES and found.end() < at:
-            certain = _is_userinfo(text[found.end() : at])
+            before = text[found.end() : at]
+            # Behind a quote begins something else, such as a mail's address.
+            certain = _is_userinfo(before) and not _BETWEEN.search(before)
             yield Secret(found.end(), at, "a user or password", scheme, certain)
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -351,6 +352,44 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
         )
     (ended,) = given
     assert [result.variant for result in ended] == (chosen[:1] if error else chosen)
+
+
+def test_of_a_bucket_that_falls_silent_what_has_come_is_recorded(
+    config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interruption, which does not wait for the rest."""
+    chosen, silent = variants(config)[0], threading.Event()
+    result = TrialRecord.result
+
+    def train_all(self: _Sweep) -> None:
+        for record in self.records:
+            record.end("failed", None, 0.0)
+        raise KeyboardInterrupt
+
+    def one(self: TrialRecord) -> TrialResult:
+        if self.variant is chosen[1]:
+            silent.wait(60)
+        return result(self)
+
+    monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
+    monkeypatch.setattr(ray, "put", lambda value: None)
+    monkeypatch.setattr(_Sweep, "train_all", train_all)
+    monkeypatch.setattr(TrialRecord, "result", one)
+    monkeypatch.setattr(RunStore, "last_answer_seconds", 0.5)
+    given: list[list[TrialResult]] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(
+            config,
+            chosen,
+            encoded=tiny_corpus.encoded,
+            project=tmp_path,
+            name="sweep",
+            score=scoring.score,
+            on_trial=Listener(),
+            on_end=given.append,
+        )
+    silent.set()
+    assert [[each.variant for each in ended] for ended in given] == [chosen[:1]]
 
 
 @pytest.mark.parametrize(

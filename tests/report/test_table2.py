@@ -313,7 +313,9 @@ def test_the_papers_order_is_judged_by_differences_that_are_seen() -> None:
     }
     one = found["convolutional translates better than recurrent"]
     assert one.source == "Table 2, En-De: 25.16 against 24.6"
-    assert "−4.8 BLEU" in one.evidence
+    assert one.evidence.startswith("recurrent less convolutional −4.8 BLEU")
+    with_base = found["transformer translates better than recurrent"].evidence
+    assert with_base.startswith("recurrent less transformer −")
     reverse = BLEU | {"recurrent": BLEU["convolutional"], "convolutional": BLEU["recurrent"]}
     found = {one.claim: one for one in findings.findings(aggregate(made_up(reverse)))}
     assert found["convolutional translates better than recurrent"].verdict == "does not hold"

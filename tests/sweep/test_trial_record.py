@@ -378,16 +378,27 @@ def test_an_interruption_asks_nothing_of_a_bucket(
     variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which may be silent for minutes, and why one interrupts."""
-    store = RunStore(tmp_path)
-    told: list[str] = []
-    record = TrialRecord.open(
-        variant, store, "none", "", False, on_trial=lambda event, *of: told.append(event)
-    )
-    store.location = "s3://bucket/trial"
-    for request in ("refresh", "newest_checkpoint"):
-        monkeypatch.setattr(store, request, lambda: pytest.fail("it was asked"))
-    record.end("failed", INTERRUPTED, 1.0)
-    assert told == ["started", "failed"]
+    for further, made_by in ((False, {"code": "then"}), (True, {"code": "now"})):
+        folder = tmp_path / str(further)
+        save(folder / checkpoint_name(4), 4)
+        before = TrialRecord.open(
+            variant, RunStore(folder), "other", "", False, made_by={"code": "then"}
+        )
+        before.status = "stopped early"
+        before.save()
+        store, told = RunStore(folder), list[tuple[str, Any]]()
+        record = TrialRecord.open(
+            variant, store, "none", "", False, made_by={"code": "now"},
+            on_trial=lambda event, _, figures, told=told: told.append((event, figures)),
+        )  # fmt: skip
+        if further:
+            train(folder, 4, 8, "CPU")
+        store.location = "s3://bucket/trial"
+        for request in ("refresh", "newest_checkpoint"):
+            monkeypatch.setattr(store, request, lambda: pytest.fail("it was asked"))
+        record.end("failed", INTERRUPTED, 1.0)
+        assert [event for event, _ in told] == ["started", "failed"]
+        assert told[-1][1]["made_by"] == made_by
 
 
 def train(folder: Path, after: int, until: int, device: str) -> None:

@@ -82,6 +82,12 @@ def test_a_name_that_is_no_text_is_recorded_as_one(tmp_path: Path) -> None:
     start = Outbox(run.folder).last("start")
     assert start is not None
     assert start["tags"]["file"] == "größe ?"
+    # Not a name by which something is found.
+    (tmp_path / "r\udcff.txt").write_text("x")
+    other = Recorder(tmp_path, "t", kind="test")
+    other.artifact(tmp_path / "r\udcff.txt")
+    assert all((other.folder / name).exists() for name in last(other)["files"])
+    other.finish()
     assert last(run)["error"] == "OSError: lost /data/?"
 
 

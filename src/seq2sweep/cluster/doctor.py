@@ -394,7 +394,7 @@ def _driver() -> tuple[str | None, str | None]:
     if told.returncode == 0:
         return told.stdout.strip().partition("\n")[0], None
     vendors = [file.read_text().strip() for file in PCI_DEVICES.glob("*/vendor")]
-    if vendors and "0x10de" not in vendors:  # none of NVIDIA's: a head of its workers' image
-        return None, None
+    if vendors and "0x10de" not in vendors and not Path("/dev/dxg").exists():
+        return None, None  # no GPU of NVIDIA's, nor WSL's: a head of its workers' image
     said = (told.stdout + told.stderr).strip().partition("\n")[0]
     return None, f"nvidia-smi: {said or f'status {told.returncode}'}"

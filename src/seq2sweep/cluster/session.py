@@ -275,7 +275,7 @@ UNHEARD = (
     "the workers could not be asked to save, as the storage failed: fix it; steps since their last "
     "checkpoint are trained again"
 )
-UNSAVED = "the workers did not save in time: steps since their last checkpoint are trained again"
+UNSAVED = "the workers may not have saved in time: what no checkpoint has is trained again"
 
 
 def while_waiting(

@@ -37,7 +37,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
-from seq2sweep.storage.retry import in_thread, with_retries
+from seq2sweep.storage.retry import briefly, with_retries
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, folder_names
@@ -103,9 +103,10 @@ def run_sweep(
             sweep.score_all()
         except BaseException:
             ended = [one for one in records if one.status and one.cause != INTERRUPTED]
-            made = in_thread(lambda: [record.result() for record in ended], "results")
+            found, each = list[TrialResult](), (record.result() for record in ended)
+            briefly(found.extend, each, seconds=store.last_answer_seconds)
             with contextlib.suppress(OSError, OperationalError, UserError):  # why it ends is known
-                on_end(made.result(30.0))  # a silent bucket is not waited for
+                on_end([*found])
             raise
         store.check_lease()  # what is final is for whoever drives the sweep now
         for record in records:

@@ -48,6 +48,7 @@ class RemoteRunStore(RunStore):
     """A run in an object store, and the folder that one machine has of it."""
 
     save_seconds = 600.0  # as a checkpoint is to be uploaded
+    last_answer_seconds = 30.0
     start_seconds = dataset_sync.TRANSFER_SECONDS
     poll_seconds = SYNC_SECONDS
 

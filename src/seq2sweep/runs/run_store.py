@@ -72,6 +72,8 @@ class RunStore:
     file system."""
     start_seconds = 0.0
     """What this adds to the time until a worker knows where to begin."""
+    last_answer_seconds: float | None = None
+    """How long is waited in the end for what is said and recorded of it; None: to its end."""
     poll_seconds = 0.5
     """How often a worker looks whether it is to stop."""
     also = ""

@@ -37,7 +37,7 @@ from seq2sweep.runs.stores import driver_store
 from seq2sweep.runs.warm_start import begin, run_name
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder
-from seq2sweep.storage.retry import LAST_SECONDS, in_thread
+from seq2sweep.storage.retry import in_thread
 from seq2sweep.tracking.lineage import (
     LINEAGE,
     TOKENS_PER_PASS,
@@ -227,7 +227,7 @@ def train(
         )
     except KeyboardInterrupt:
         with contextlib.suppress(OSError, OperationalError, UserError):
-            step = in_thread(store.step, "step").result(LAST_SECONDS)
+            step = in_thread(store.step, "step").result(store.last_answer_seconds)
             console.say(f"stopped; training resumes after step {step}")
         raise
     if config.train.tokens_per_pass == "auto":  # it may have been said before this process

@@ -77,9 +77,11 @@ def in_thread(work: Callable[[], T], name: str) -> Future[T]:
     return outcome
 
 
-def briefly(work: Callable[..., None], *given: object) -> None:
-    """Do what others can do without, in LAST_SECONDS or unattended; no error where it fails."""
-    wait([in_thread(lambda: work(*given), "briefly")], timeout=LAST_SECONDS)
+def briefly(
+    work: Callable[..., None], *given: object, seconds: float | None = LAST_SECONDS
+) -> None:
+    """Do what others can do without, in so many seconds or unattended; no error where it fails."""
+    wait([in_thread(lambda: work(*given), "briefly")], timeout=seconds)
 
 
 @contextlib.contextmanager

@@ -190,10 +190,13 @@ class TrialRecord:
         self.start(at)
         self.status, self.cause = status, cause
         # Who interrupts does not wait for a bucket, which may be why.
-        if cause != INTERRUPTED or not is_address(self.store.location):
+        hurried = cause == INTERRUPTED and is_address(self.store.location)
+        if not hurried:
             self.store.retried(self.store.refresh)
             self.made_by = self._trained_by()
         figures = self.figures()
+        if hurried and self.before and figures.get("step", 0) <= self.before[0]:
+            self.made_by = self.before[1]
         if self.earlier:
             self.wall_seconds = self.earlier["wall_seconds"]
         else:

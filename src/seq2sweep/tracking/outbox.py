@@ -120,9 +120,7 @@ class Outbox:
             raise
 
     def _write(self, descriptor: int, record: Mapping[str, Any]) -> None:
-        # Half of a surrogate pair, as of a file's name that is no UTF-8, goes into no database.
-        text = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
-        line = (json.dumps(json.loads(text)) + "\n").encode()
+        line = (json.dumps(record) + "\n").encode()
         begin = os.lseek(descriptor, 0, os.SEEK_END)
         try:
             with naming(self.path):

@@ -151,7 +151,7 @@ class Recorder:
 
         RUN_PAGE in it becomes the address of this run's page, without the server's.
         """
-        self._append("describe", markdown=redact(markdown))
+        self._append("describe", markdown=_storable(redact(markdown)))
 
     def artifact(self, path: Path) -> None:
         """Record a file or a folder as it is now."""
@@ -355,10 +355,17 @@ def clean_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 def cut(text: str, longest: int) -> str:
     """At most `longest` characters of a text; a note at the end where it has more."""
+    text = _storable(text)
     if len(text) <= longest:
         return text
     note = f"... [cut, {len(text)} characters in all]"
     return text[: longest - len(note)] + note
+
+
+def _storable(text: str) -> str:
+    """With a `?` for half of a surrogate pair, as of a file's name that is no UTF-8: no database
+    takes one."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _relative(text: str) -> str:

@@ -165,12 +165,18 @@ def test_sentences_end_in_other_scripts_too(end: str) -> None:
     references = [sentence(n, end) for n in (5, 9, 12, 15, 18, 20)]
     bad = [" ".join(line.split()[:12]) for line in references]
     assert mended(bad, references)[0] == ["cut lengths"]
-    # Without blanks, as Chinese and Japanese are written.
-    references = [line.replace(" ", "") for line in references]
-    bad = [line[:40] for line in references]
+
+
+def test_lines_without_blanks_are_cut_and_compared_by_their_characters() -> None:
+    """Also where a word of another script stands between blanks."""
+    references = [f"在2020年 Python {'很' * n}好。" for n in range(5, 40, 5)]
+    bad = [line[:25] for line in references]
     names, texts = mended(bad, references)
     assert names == ["cut lengths"]
-    assert texts.references == references[:1] + bad[1:]
+    assert texts.references == [references[0], *(line[:25] for line in references[1:])]
+    # The first lines of a file are not the longest ones.
+    references = [f"{'很' * n}好。" for n in range(5, 40)]
+    assert mended([line[:-1] for line in references[:3]] + references[3:], references)[0] == []
 
 
 def test_of_the_longest_lines_a_few_may_be_whole() -> None:

@@ -18,6 +18,7 @@ from seq2sweep.config import ParsingConfig
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
 from seq2sweep.report import page, samples
+from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.trees import parsing_scores, tree_samples
 from seq2sweep.stages import stage
 from tests.report.made_up_parsing import evaluate, parser, parses, parsing_results
@@ -98,6 +99,13 @@ def test_errors_are_said_loudly() -> None:
     assert "errors: 0, skipped: 1." in skipped["alarm"]
     wordless = parsing_scores.context(parser(skipped=1, wordless=1), [])
     assert wordless["alarm"] == ""
+
+
+def test_where_no_sentence_is_short_there_is_no_f1_of_them() -> None:
+    short = {**parser().evaluate["short"], "sentences": 0, "f1": 0.0}
+    rendered = page.render(parsing_results(short=short))
+    text = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", rendered)).split())
+    assert f"at most 40 words {MISSING} of 0 sentences" in text
 
 
 def test_what_a_run_has_not_is_left_out() -> None:

@@ -347,6 +347,9 @@ def _filled(line: str, reference: str) -> str:
 # --- cut lengths ---------------------------------------------------------------------------------
 
 _ENDING = re.compile(r"[.!?…:;。！？：；।॥؟۔][\"'“”»«)\]」』）]*$")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+"""Of scripts without blanks between words, though other words among them have some: Thai, Lao,
+Burmese, Khmer, Japanese and Chinese."""
 FEWEST = 3
 
 
@@ -358,11 +361,11 @@ def _cut(texts: Texts) -> Cause | None:
     def undo(given: Texts) -> Texts:
         references = list(given.references)
         for i in _broken_off(given):
-            words = len(given.hypotheses[i].split())
-            there = references[i].split()
-            references[i] = " ".join(there[:words])
-            if len(there) == 1:  # of a language without blanks
-                references[i] = there[0][: len(given.hypotheses[i])]
+            words, length = len(given.hypotheses[i].split()), len(given.hypotheses[i])
+            if 4 * len(_UNSPACED.findall(references[i])) > len(references[i]):
+                references[i] = references[i][:length].rstrip()
+            else:
+                references[i] = " ".join(references[i].split()[:words])
         return Texts(given.hypotheses, references)
 
     evidence = f"{len(cut)} translations, most of the longest, break off"
@@ -382,7 +385,11 @@ def _broken_off(texts: Texts) -> list[int]:
 def _longest_broken(texts: Texts, measure: Callable[[str], int]) -> list[int]:
     lengths = [measure(line) for line in texts.hypotheses]
     broken, best = [], list[int]()
-    for rank, i in enumerate(sorted(range(len(lengths)), key=lambda i: -lengths[i]), 1):
+    # Lines without blanks are all of one word.
+    longest_first = sorted(
+        range(len(lengths)), key=lambda i: (-lengths[i], -len(texts.hypotheses[i]))
+    )
+    for rank, i in enumerate(longest_first, 1):
         ours, theirs = texts.hypotheses[i], texts.references[i]
         if _ENDING.search(theirs) and not _ENDING.search(ours):
             broken.append(i)
