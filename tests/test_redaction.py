@@ -107,6 +107,9 @@ def test_what_was_found_is_said_without_it() -> None:
         ("https://a.com/x,https://b.com/pkg@1,https://c.com", False),
         ("sqlite:///a@b,https://host/x", False),
         ('{"repo":"https://a.com/o","home":"https://b.org","email":"me@b.com"}', False),
+        ('{"a":"https://b.org/x","b":"https://b.org:8080","email":"me@b.com"}', False),
+        ('{"a":"https://b.org/x","b":"https://bob:hunter2@h/x","email":"me@b.com"}', True),
+        ("https://b.org/x,https://bob:hunter&2@h/x", True),
         ("https://a.com/?next=https://b.com&mail=me@b.com", False),
         # An @ or # in front of a password is written so.
         ("https://user:%40bcdef@host/", True),

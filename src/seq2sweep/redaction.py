@@ -122,8 +122,12 @@ def _of_each_address(text: str, start: int, end: int) -> Iterator[Secret]:
         scheme = (found[1] or "").lower().partition("+")[0]
         if scheme not in _FILES and found.end() < at:
             before = text[found.end() : at]
-            # Behind a quote begins something else, such as a mail's address.
-            certain = _is_userinfo(before) and not _BETWEEN.search(before)
+            # Behind a quote begins something else, such as a mail's address; unless what stands
+            # before it is no host: a user and a password.
+            first = _BETWEEN.split(before, maxsplit=1)[0]
+            _, colon, rest = first.partition(":")
+            login = bool(colon) and not _PORT.match(rest)
+            certain = _is_userinfo(before) and (first == before or login)
             yield Secret(found.end(), at, "a user or password", scheme, certain)
 
 

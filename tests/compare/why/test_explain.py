@@ -194,9 +194,16 @@ def test_what_a_script_cannot_show_is_not_said_to_be_tested() -> None:
     assert found["not_tested"]["case"] == "most letters here have no case"
     assert found["not_tested"]["quotes"].startswith("no blank tells where corner brackets")
     assert not {"case", "quotes"} & {*found["not_found"]}
-    # A few of either are no reason.
-    found = explain(output([*GOOD[:-1], lines[0]], [*REFERENCES[:-1], lines[0]]))
+    # So it is where they are the translations', and few, among lines without any.
+    plain = ["そうです。"] * 90
+    found = explain(output([*lines, *plain], [*(re.sub("[「」]", '"', s) for s in lines), *plain]))
+    assert "quotes" in found["not_tested"]
+    # A few among many others are no reason, nor are letters without case.
+    quoted = [f'"{line}"' for line in REFERENCES[:90]]
+    found = explain(output([*quoted, lines[0]], [*quoted, lines[0]]))
     assert not {"case", "quotes"} & {*found["not_tested"]}
+    digits = [f"{n} + {n} = {2 * n}." for n in range(9)]
+    assert explain(output(digits, digits))["not_tested"]["case"].startswith("most letters")
 
 
 @pytest.mark.parametrize("fault", ["tokens", "lower case", "entities"])

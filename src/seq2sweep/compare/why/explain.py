@@ -214,14 +214,15 @@ def _in_text(output: Output, untested: Untested) -> list[Cause]:
 def _not_shown(texts: Texts, lowercase: bool) -> Iterator[tuple[str, str]]:
     """Causes that these lines cannot show, and why. lowercase: whether they were meant to be in
     lower case."""
-    letters = [*filter(str.isalpha, "".join((*texts.hypotheses, *texts.references)))]
+    text = "".join((*texts.hypotheses, *texts.references))
+    letters = [*filter(str.isalpha, text)]
     cased = sum(letter.upper() != letter.lower() for letter in letters)
-    if 2 * cased < len(letters):
+    if 2 * cased <= len(letters):
         yield "case", "most letters here have no case"
     elif not lowercase and not any(map(str.isupper, letters)):
         yield "case", "both texts are in lower case, and nothing tells what it was"
-    corners = sum("「" in line or "『" in line for line in texts.references)
-    if 20 * corners > len(texts.references):
+    corners, others = (sum(map(text.count, marks)) for marks in ("「『", '"„“”«»'))
+    if 20 * corners > corners + others:
         yield "quotes", "no blank tells where corner brackets open and close"
 
 

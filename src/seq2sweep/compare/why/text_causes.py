@@ -362,7 +362,8 @@ def _cut(texts: Texts) -> Cause | None:
         references = list(given.references)
         for i in _broken_off(given):
             words, length = len(given.hypotheses[i].split()), len(given.hypotheses[i])
-            if 4 * len(_UNSPACED.findall(references[i])) > len(references[i]):
+            unspaced = 4 * len(_UNSPACED.findall(references[i])) > len(references[i])
+            if unspaced or len(references[i].split()) == 1:
                 references[i] = references[i][:length].rstrip()
             else:
                 references[i] = " ".join(references[i].split()[:words])
