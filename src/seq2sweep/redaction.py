@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from urllib.parse import unquote_plus
@@ -104,13 +104,20 @@ def _before_hosts(text: str) -> Iterator[Secret]:
     for word in _WORD.finditer(text):
         at = text.rfind("@", word.start(), word.end())
         for found in _SCHEME.finditer(text, word.start(), max(at, word.start())):
-            scheme = (found[1] or "").lower().partition("+")[0]
-            if scheme not in _FILES and found.end() < at:
-                certain = _is_userinfo(text[found.end() : at])
-                yield Secret(found.end(), at, "a user or password", scheme, certain)
+            if (secret := _before_host(text, found, at)) is not None:
+                yield secret
                 break
         if text.count("://", word.start(), word.end()) > 1:
             yield from _of_each_address(text, word.start(), word.end())
+
+
+def _before_host(text: str, found: re.Match[str], at: int) -> Secret | None:
+    """What stands between a scheme and the `@` at a place, if anything does."""
+    scheme = (found[1] or "").lower().partition("+")[0]
+    if scheme in _FILES or found.end() >= at:
+        return None
+    certain = _is_userinfo(text[found.end() : at])
+    return Secret(found.end(), at, "a user or password", scheme, certain)
 
 
 def _of_each_address(text: str, start: int, end: int) -> Iterator[Secret]:
@@ -118,17 +125,15 @@ def _of_each_address(text: str, start: int, end: int) -> Iterator[Secret]:
     schemes = list(_SCHEME.finditer(text, start, end))
     ends = [*(found.start() for found in schemes[1:]), end]
     for found, last in zip(schemes, ends, strict=True):
-        at = text.rfind("@", found.end(), last)
-        scheme = (found[1] or "").lower().partition("+")[0]
-        if scheme not in _FILES and found.end() < at:
-            before = text[found.end() : at]
-            # Behind a quote begins something else, such as a mail's address; unless what stands
-            # before it is no host: a user and a password.
-            first = _BETWEEN.split(before, maxsplit=1)[0]
-            _, colon, rest = first.partition(":")
-            login = bool(colon) and not _PORT.match(rest)
-            certain = _is_userinfo(before) and (first == before or login)
-            yield Secret(found.end(), at, "a user or password", scheme, certain)
+        secret = _before_host(text, found, text.rfind("@", found.end(), last))
+        if secret is None:
+            continue
+        # Behind a quote begins something else, such as a mail's address; unless what stands before
+        # it is no host: a user and a password.
+        first, *others = _BETWEEN.split(text[secret.start : secret.end], maxsplit=1)
+        _, colon, rest = first.partition(":")
+        login = bool(colon) and not _PORT.match(rest)
+        yield replace(secret, certain=secret.certain and (login or not others))
 
 
 def _is_userinfo(text: str) -> bool:
