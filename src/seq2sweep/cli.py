@@ -15,7 +15,13 @@ from pathlib import Path
 import shtab
 
 from seq2sweep import commands, console
-from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
+from seq2sweep.errors import (
+    EXIT_INTERRUPTED,
+    OperationalError,
+    UserError,
+    ending,
+    leave_if_unclean,
+)
 from seq2sweep.jobs.dvc_stages import require_own_code
 from seq2sweep.redaction import redact
 
@@ -42,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, OperationalError, OSError) as error:
         line, status = ending(error)
         print(redact(f"seq2sweep {options.command}: {line}"), file=sys.stderr)
-        if isinstance(error, OperationalError) and error.unclean:
-            sys.stderr.flush()
-            os._exit(status)
+        leave_if_unclean(error, status)
         if isinstance(error, OSError):
             _leave_standard_output()
         return status

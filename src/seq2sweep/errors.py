@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import sys
 from collections.abc import Iterable
 
 CHANGES_NO_RESULT = "how a mistake or a failure is told"
@@ -95,6 +96,13 @@ def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:
         return _one_line(f"{said}{where}; {PATH_REMEDIES[error.errno]}"), EXIT_USER_ERROR
     remedy = "make room there and run it again" if error.errno in NO_ROOM else "run it again"
     return _one_line(f"{said}{where}; {remedy}"), EXIT_FAILURE
+
+
+def leave_if_unclean(error: Exception, status: int) -> None:
+    """End this process at once, once its error is printed, where Python's own end would crash."""
+    if isinstance(error, OperationalError) and error.unclean:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def first_line(error: BaseException) -> str:

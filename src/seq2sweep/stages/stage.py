@@ -17,7 +17,13 @@ from seq2sweep import code_fingerprint, console
 from seq2sweep import config as configuration
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
-from seq2sweep.errors import EXIT_INTERRUPTED, OperationalError, UserError, ending
+from seq2sweep.errors import (
+    EXIT_INTERRUPTED,
+    OperationalError,
+    UserError,
+    ending,
+    leave_if_unclean,
+)
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.paths import read_json
@@ -81,9 +87,7 @@ def run(
     except (UserError, OperationalError, OSError) as error:
         line, status = ending(error)
         print(redact(f"seq2sweep {name}: {line}"), file=sys.stderr)
-        if isinstance(error, OperationalError) and error.unclean:
-            sys.stderr.flush()
-            os._exit(status)
+        leave_if_unclean(error, status)
         sys.exit(status)
     except KeyboardInterrupt:
         print(f"seq2sweep {name}: interrupted; run `dvc repro` to resume", file=sys.stderr)
