@@ -101,8 +101,11 @@ def modules(
         if not whole and _is_marked(module, path, roots):
             continue
         found[module] = path
-        _parsed(path)  # which says what is wrong with one that is no Python
-        waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
+        try:
+            waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
+        except SyntaxError:
+            _parsed(path)  # which says where it is no Python
+            raise
         waiting += [module.rpartition(".")[0]]  # a package is imported before what it holds
     return dict(sorted(found.items()))
 
