@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import psutil
 import pytest
@@ -271,52 +272,81 @@ with ray_session(config.cluster):
     assert not list(folder.glob("*/result.json")), "an interrupted trial has not ended"
 
 
-def test_trials_know_of_the_cluster_that_their_driver_has_joined(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others may work there: those of several workers wait for room, in a process of Ray's."""
+@pytest.fixture
+def given_to_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Config], list[Config]]:
+    """What the trials of a sweep are given, as their processes read it."""
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(session, "nodes", lambda: [session.Node(8, 0)])
     monkeypatch.setattr(tune, "with_parameters", lambda work, trials: given.extend(trials))
     monkeypatch.setattr(tune, "with_resources", lambda *given: None)
     monkeypatch.setattr(tune, "Tuner", lambda *given, **more: None)
-    store = RunStore(tmp_path)
-    records = [
-        TrialRecord.open(variant, store.child(variant.slug), "", "", False)
-        for variant in variants(config)[0]
-    ]
-    made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil())
-    for address in (None, "10.0.0.1:6379"):
-        monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        if address is not None:
-            monkeypatch.setenv("RAY_ADDRESS", address)
+
+    def configs(config: Config) -> list[Config]:
+        store = RunStore(tmp_path)
+        records = [
+            TrialRecord.open(variant, store.child(variant.slug), "", "", False)
+            for variant in variants(config)[0]
+        ]
+        made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil())
         given.clear()
         made._tuner(TuneHooks(records, store), tmp_path)
         assert len(given) == len(records)
         monkeypatch.delenv("RAY_ADDRESS", raising=False)  # as of Ray's workers
-        configs = [configuration.from_dict(each["config"]) for each in given]
+        return [configuration.from_dict(each["config"]) for each in given]
+
+    return configs
+
+
+def test_trials_know_of_the_cluster_that_their_driver_has_joined(
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+    given_to_trials: Callable[[Config], list[Config]],
+) -> None:
+    """Others may work there: those of several workers wait for room, in a process of Ray's."""
+    for address in (None, "10.0.0.1:6379"):
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        if address is not None:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        configs = given_to_trials(config)
         assert {each.cluster.running_address for each in configs} == {address}
 
 
 def test_a_trial_is_of_one_seed(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, given_to_trials: Callable[[Config], list[Config]]
 ) -> None:
     """The last one may be the greatest that there is."""
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr(session, "nodes", lambda: [session.Node(8, 0)])
-    monkeypatch.setattr(tune, "with_parameters", lambda work, trials: given.extend(trials))
-    monkeypatch.setattr(tune, "with_resources", lambda *given: None)
-    monkeypatch.setattr(tune, "Tuner", lambda *given, **more: None)
     last = {"train.seed": 2**31 - 3, "sweep.seeds": 3}
-    store = RunStore(tmp_path)
-    records = [
-        TrialRecord.open(variant, store.child(variant.slug), "", "", False)
-        for variant in variants(configuration.with_changes(config, last))[0]
-    ]
-    made = _Sweep(config, store, records, None, {}, ray.ObjectRef.nil())
-    made._tuner(TuneHooks(records, store), tmp_path)
-    seeds = {configuration.from_dict(each["config"]).train.seed for each in given}
-    assert seeds == {2**31 - 3, 2**31 - 2, 2**31 - 1}
+    configs = given_to_trials(configuration.with_changes(config, last))
+    assert {each.train.seed for each in configs} == {2**31 - 3, 2**31 - 2, 2**31 - 1}
+
+
+def given_in_the_end(
+    config: Config,
+    chosen: Sequence[Variant],
+    corpus: Corpus,
+    project: Path,
+    error: BaseException | None,
+) -> list[list[TrialResult]]:
+    """What `on_end` hears of a sweep that raises an error, or none; without Ray."""
+    given: list[list[TrialResult]] = []
+    with (
+        patch.object(tune_runner, "require_room"),
+        patch.object(ray, "put"),
+        pytest.raises(type(error)) if error else contextlib.nullcontext(),
+    ):
+        run_sweep(
+            config,
+            chosen,
+            encoded=corpus.encoded,
+            project=project,
+            name="sweep",
+            score=scoring.score,
+            on_trial=Listener(),
+            on_end=given.append,
+        )
+    return given
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt(), OperationalError("full")])
@@ -334,24 +364,10 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
         if error is not None:
             raise error
 
-    monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
-    monkeypatch.setattr(ray, "put", lambda value: None)
     monkeypatch.setattr(_Sweep, "train_all", train_all)
     chosen = variants(config)[0]
-    given: list[list[TrialResult]] = []
     assert len(chosen) > 2
-    with pytest.raises(type(error)) if error else contextlib.nullcontext():
-        run_sweep(
-            config,
-            chosen,
-            encoded=tiny_corpus.encoded,
-            project=tmp_path,
-            name="sweep",
-            score=scoring.score,
-            on_trial=Listener(),
-            on_end=given.append,
-        )
-    (ended,) = given
+    (ended,) = given_in_the_end(config, chosen, tiny_corpus, tmp_path, error)
     assert [result.variant for result in ended] == (chosen[:1] if error else chosen)
 
 
@@ -360,35 +376,22 @@ def test_of_a_bucket_that_falls_silent_what_has_come_is_recorded(
 ) -> None:
     """After an interruption, which does not wait for the rest."""
     chosen, silent = variants(config)[0], threading.Event()
-    result = TrialRecord.result
+    result, error = TrialRecord.result, KeyboardInterrupt()
 
     def train_all(self: _Sweep) -> None:
         for record in self.records:
             record.end("failed", None, 0.0)
-        raise KeyboardInterrupt
+        raise error
 
     def one(self: TrialRecord) -> TrialResult:
         if self.variant is chosen[1]:
             silent.wait(60)
         return result(self)
 
-    monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
-    monkeypatch.setattr(ray, "put", lambda value: None)
     monkeypatch.setattr(_Sweep, "train_all", train_all)
     monkeypatch.setattr(TrialRecord, "result", one)
     monkeypatch.setattr(RunStore, "last_answer_seconds", 0.5)
-    given: list[list[TrialResult]] = []
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(
-            config,
-            chosen,
-            encoded=tiny_corpus.encoded,
-            project=tmp_path,
-            name="sweep",
-            score=scoring.score,
-            on_trial=Listener(),
-            on_end=given.append,
-        )
+    given = given_in_the_end(config, chosen, tiny_corpus, tmp_path, error)
     silent.set()
     assert [[each.variant for each in ended] for ended in given] == [chosen[:1]]
 
