@@ -63,6 +63,7 @@ def test_the_same_is_one_job_and_what_differs_another(stub: Project, head: Head)
     os.killpg(detached.pid, signal.SIGINT)
     last = ended(detached, 75)
     assert "detached. train-" in last
+    assert "the stub begins" not in last, "it was said once"
     assert f"Attach: seq2sweep submit train --address {head.address}. Stop it: " in last
     assert f"ray job stop --address {head.address} train-" in last
     assert "Traceback" not in last
