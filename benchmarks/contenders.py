@@ -23,8 +23,9 @@ Precision = Literal["float32", "bf16"]
 Update = Callable[[Any], None]
 
 MAKERS = {
-    "ours": "benchmarks.contenders", "products": "benchmarks.contenders",
-    "hand": "benchmarks.handwritten", "plain": "benchmarks.handwritten",
+    "ours": "benchmarks.contenders", "ours_compiled": "benchmarks.contenders",
+    "products": "benchmarks.contenders", "plain": "benchmarks.handwritten",
+    "hand": "benchmarks.handwritten", "hand_compiled": "benchmarks.handwritten",
     "marian": "benchmarks.toolkits", "joey": "benchmarks.toolkits",
     "eole": "benchmarks.toolkits", "sockeye": "benchmarks.toolkits",
     "ours_recurrent": "benchmarks.rivals", "joey_recurrent": "benchmarks.rivals",
@@ -32,8 +33,8 @@ MAKERS = {
 }  # fmt: skip
 """Where the function of that name is: (size, precision) -> an update on a batch."""
 ONEDNN_DEFAULT = "1024"
-"""Entries of each of oneDNN's caches by shape, where nobody limits them: the others are faster by
-5 % with so many, and need half a gigabyte more."""
+"""Entries of each of oneDNN's caches by shape, where nobody limits them: the others are faster with
+so many, and need half a gigabyte more."""
 
 
 def main() -> None:
@@ -54,10 +55,10 @@ def trainer(options: argparse.Namespace) -> Callable[[Any], dict[str, Any]]:
 
     from benchmarks import corpus
     from seq2sweep.data.batching import collate
-    from seq2sweep.train.allocator import CACHES, keep_memory
+    from seq2sweep.train.allocator import CACHES, PROCESS_ENVIRONMENT, keep_memory
 
-    if not options.name.startswith("ours"):
-        os.environ.update(dict.fromkeys(CACHES, ONEDNN_DEFAULT))
+    own = options.name.startswith("ours")
+    os.environ.update({k: PROCESS_ENVIRONMENT[k] if own else ONEDNN_DEFAULT for k in CACHES})
     keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
@@ -101,15 +102,23 @@ def peak_megabytes() -> float:
     return memory_of_process(torch.device("cpu"))["peak_rss_bytes"] / 1e6
 
 
-def ours(size: Size, precision: Precision, architecture: str = "transformer") -> Update:
-    """The core's own update."""
+def ours(
+    size: Size,
+    precision: Precision,
+    architecture: str = "transformer",
+    compiled: bool = False,
+) -> Update:
+    """The core's own update. compiled: with `train.compile`."""
     import torch
 
     from seq2sweep.model.building import build
     from seq2sweep.train import optimizers, step, updates
+    from seq2sweep.train.compiled import compile_layers
 
     model = build(size.config(architecture), size.vocabulary).train()
     optimizer, device = optimizers.make_adam(model), torch.device("cpu")
+    if compiled:
+        compile_layers(model, device)
 
     def update(batch: Any) -> None:
         if precision == "bf16":
@@ -122,10 +131,16 @@ def ours(size: Size, precision: Precision, architecture: str = "transformer") ->
             world_size=1,
             precision=precision,
             device=device,
+            compiled=compiled,
         )
         step.apply(model, optimizer, LEARNING_RATE)
 
     return update
+
+
+def ours_compiled(size: Size, precision: Precision) -> Update:
+    """The same with compiled layers."""
+    return ours(size, precision, compiled=True)
 
 
 def products_of(size: Size) -> list[tuple[str, int, int]]:

@@ -152,10 +152,23 @@ class Handwritten(nn.Module):
             x = layer(x, future, memory, blank)
         return self.embedding.logits(x)
 
+    def blocks(self) -> Iterator[nn.Module]:
+        """The layers."""
+        yield from (*self.encoder, *self.decoder)
+
 
 def hand(size: Size, precision: Precision) -> Update:
     """Attention in three lines, queries, keys and values in one product."""
     model = Handwritten(size).train()
+    return loop(model, lambda batch: model(batch.source, batch.target_in), precision)
+
+
+def hand_compiled(size: Size, precision: Precision) -> Update:
+    """The same with its layers compiled as ours are: all of it as one graph is slower."""
+    from seq2sweep.train.compiled import compile_layers
+
+    model: Any = Handwritten(size).train()
+    compile_layers(model, torch.device("cpu"))
     return loop(model, lambda batch: model(batch.source, batch.target_in), precision)
 
 

@@ -94,7 +94,7 @@ def training(figures: dict[str, Any]) -> str:
         ]
         there = {precision: size[precision] for precision in WORDS if precision in size}
         for precision, found in there.items():
-            own = "**ours**, compiled" if size.get("compiled") else "**ours**"
+            own = "**ours**, compiled" if "times_of_eager" in found else "**ours**"
             lines.append(row(f"{own}, {precision}", found["ours"]))
             lines += opponents(found["others"], precision)
         lines += ["", *(in_words(precision, found) for precision, found in there.items()), ""]
@@ -195,7 +195,6 @@ def decoder(name: str, way: dict[str, Any], opponent: bool) -> str:
 
 KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "train": training,
-    "compiled": training,
     "decode": decoding,
 }
 

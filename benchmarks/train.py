@@ -1,11 +1,12 @@
 """Training speed against other toolkits: `python -m benchmarks.train`.
 
 The same model on the same batches, at several sizes, each contender in a process of its own: this
-project's update, a loop written by hand, torch.nn.Transformer, and the toolkits that are installed
+project's update with compiled layers (`train.compile`) and without, a loop written by hand, itself
+also compiled, torch.nn.Transformer, and the toolkits that are installed
 (benchmarks/requirements.txt), all with the same settings of the C library's allocator, fused Adam,
 dropout in the same places, and padded batches in whatever way is fastest for each. They train in
-turns of some updates, the same for all; `times` are ours against an opponent: the median of the
-ratios of turns on the same batches. `products` multiplies the matrices alone: the floor.
+turns of some updates, the same for all; `times` are ours, compiled, against an opponent: the median
+of the ratios of turns on the same batches. `products` multiplies the matrices alone: the floor.
 Prints JSON; `python -m benchmarks.tables` makes tables of it.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import platform
 import statistics
 import tempfile
@@ -24,23 +26,26 @@ from benchmarks import corpus
 from benchmarks.processes import Turns, absent, in_turns, times
 from benchmarks.sizes import MADE_UP_PAIRS, SIZES
 from seq2sweep.parallel import available_cpus
+from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
+TUNABLES = "GLIBC_TUNABLES"
 OPPONENTS = {
-    "transformer": ["hand", "plain", "marian", "joey", "eole", "sockeye"],
+    "transformer": ["hand_compiled", "hand", "plain", "marian", "joey", "eole", "sockeye"],
     "recurrent": ["joey_recurrent"],
     "convolutional": ["fairseq_convolutional"],
 }
+IN_FLOAT32 = ["hand", "hand_compiled"]
+"""Of Transformers' opponents, those that are measured in float32: an update takes three times as
+long there, most of it in products that are everybody's, and the others are no faster."""
 FLOOR = "products"
 EAGER = "ours"
 """Without compiled layers: no opponent of those with them."""
 TOGETHER = 2
 """Opponents at most that take turns with ours: a machine's own speed changes by a tenth within
 half a minute, and turns that are compared must not lie further apart."""
-WARM_UP = {False: 3, True: 12}
-"""Updates of each contender before its first turn; beside compiled layers, whose graphs are made
-during the first of them."""
-COMPILED = ("ours_compiled", "hand_compiled")
-"""Contenders of benchmarks.compiled."""
+WARM_UP = 8
+"""Updates of each contender before its first turn: graphs of compiled layers are made during the
+first of them."""
 
 
 def main() -> None:
@@ -61,13 +66,10 @@ def main() -> None:
         "--architecture", choices=OPPONENTS, default="transformer",
         help="another model, of --sizes 4x256, against other toolkits' of its kind",
     )  # fmt: skip
-    parser.add_argument(
-        "--compile", action="store_true",
-        help="ours with train.compile, against ours without it and all others; of Transformers",
-    )  # fmt: skip
     options = parser.parse_args()
-    if options.compile and options.architecture != "transformer":
-        parser.error("--compile is of Transformers: leave out --architecture")
+    if not os.environ.get(TUNABLES):
+        # The C library reads it when a contender starts.
+        os.environ[TUNABLES] = PROCESS_ENVIRONMENT[TUNABLES]
     print(json.dumps({
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
         "text": "of files" if options.text else "of the phrasebook, put together anew",
@@ -86,7 +88,6 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
             **dataclasses.asdict(size),
             "tokens_of_a_sentence": float(data.target_lengths.mean()),
             "batches": len(groups),
-            "compiled": options.compile,
             **{each: in_precision(each, name, folder, options) for each in options.precisions},
         }
 
@@ -99,22 +100,20 @@ def in_precision(
     opponents = options.only or OPPONENTS[options.architecture]
     if options.architecture != "transformer":
         own += f"_{options.architecture}"
-    elif options.compile:
-        own, opponents = "ours_compiled", [EAGER, "hand_compiled", *opponents, FLOOR]
     else:
-        opponents = [FLOOR, *opponents]
-    warm_up = WARM_UP[options.compile]
+        if precision == "float32":
+            opponents = options.only or IN_FLOAT32
+        own, opponents = "ours_compiled", [EAGER, *opponents, FLOOR]
     command = [
         *("--size", name, "--precision", precision, "--threads", str(options.threads)), folder
     ]  # fmt: skip
     our_turns: Turns = []
     ways: dict[str, dict[str, Any]] = {}
-    questions = [(warm_up + turn * size.updates, size.updates) for turn in range(options.rounds)]
+    questions = [(WARM_UP + turn * size.updates, size.updates) for turn in range(options.rounds)]
     for start in range(0, len(opponents), TOGETHER):
         some = [own, *opponents[start : start + TOGETHER]]
-        modules = {each: "compiled" if each in COMPILED else "contenders" for each in some}
-        commands = {each: ("-m", f"benchmarks.{modules[each]}", each, *command) for each in some}
-        found = in_turns(commands, questions, (0, warm_up), f"{name} {precision}")
+        commands = {each: ("-m", "benchmarks.contenders", each, *command) for each in some}
+        found = in_turns(commands, questions, (0, WARM_UP), f"{name} {precision}")
         our_turns += found[own]
         ways |= {each: against(found[own], found[each]) for each in some[1:]}
     return summary(our_turns, ways)

@@ -1663,6 +1663,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("        layer.compile(dynamic=True)", "        pass"),
             ("optimize_ddp = False", "optimize_ddp = True"),
         ],
+        f"{PACKAGE}/train/loss.py": [
+            ("_compiled_block() if compiled else _block", "_block"),
+            ("torch.compiler.is_compiling() or blank.is_cuda", "blank.is_cuda"),
+        ],
+        f"{PACKAGE}/train/step.py": [("smoothing, device, compiled)", "smoothing, device)")],
         f"{PACKAGE}/model/varlen_attention.py": [
             ("serves._dynamo_marked_constant = True", "serves._dynamo_marked_constant = False"),
         ],

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks import compiled as compiling
 from benchmarks import contenders, decode, handwritten, sizes, tables, train
 from benchmarks.processes import Contender
 from seq2sweep.data.batching import Batch
@@ -161,21 +160,23 @@ def test_compiled_layers_are_held_against_opponents_and_against_ours_without_the
         commands: dict[str, tuple[str, ...]], questions: list[Any], warm_up: Any, title: str
     ) -> dict[str, Any]:
         assert warm_up == (0, questions[0][0])
-        started.extend(arguments[1] for arguments in commands.values())
+        started.extend(arguments[2] for arguments in commands.values())
         slower = {"ours": 1.25, "marian": 1.5, "products": 0.5}
         return {name: turns(*[slower.get(name, 2)] * len(questions)) for name in commands} | {
             "ours_compiled": turns(*[1] * len(questions))
         }
 
     monkeypatch.setattr(train, "in_turns", in_turns)
-    options = argparse.Namespace(
-        only=None, architecture="transformer", compile=True, threads=2, rounds=3
-    )
+    options = argparse.Namespace(only=None, architecture="transformer", threads=2, rounds=3)
     found = train.in_precision("bf16", "demo", "somewhere", options)
     assert (found["best"], found["times_of_best"]) == ("marian", 1.5)
     assert (found["times_of_eager"], found["percent_of_floor"]) == (1.25, 50)
-    assert started.count("benchmarks.compiled") == 5 + 1  # ours in each group, theirs once
+    assert started.count("ours_compiled") == 5  # in each group
+    assert started.count("marian") == 1
     assert "1.25 times as fast as without compiled layers" in tables.in_words("bf16", found)
+    found = train.in_precision("float32", "demo", "somewhere", options)
+    assert [*found["others"]] == ["ours", "hand", "hand_compiled", "products"]
+    assert (found["best"], found["times_of_best"], found["times_of_eager"]) == ("hand", 2, 1.25)
 
 
 def test_a_compiled_contender_is_its_eager_one_with_compiled_layers(
@@ -191,7 +192,9 @@ def test_a_compiled_contender_is_its_eager_one_with_compiled_layers(
     layers = 2 * sizes.SIZES["demo"].layers
     for name in ("ours_compiled", "hand_compiled"):
         compiled.clear()
-        getattr(compiling, name)(sizes.SIZES["demo"], "float32")
+        getattr(importlib.import_module(contenders.MAKERS[name]), name)(
+            sizes.SIZES["demo"], "float32"
+        )
         assert len(compiled) == layers
         assert all("'dynamic': True" in each for each in compiled)
 

@@ -25,7 +25,7 @@ from seq2sweep.model import attention, layers, residual_norm, varlen_attention
 from seq2sweep.model.architecture import transformer
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.building import build
-from seq2sweep.train import loop, step
+from seq2sweep.train import loop, loss, step
 from seq2sweep.train.compiled import compile_layers
 from seq2sweep.train.events import Logged, Validated
 
@@ -63,12 +63,12 @@ def batches() -> Iterator[Batch]:
 
 
 def train(model: Transformer, batch: Batch) -> torch.Tensor:
-    loss, _ = step.accumulate(
+    smoothed, _ = step.accumulate(
         model, [batch], update_target_tokens=100, smoothing=0.1, world_size=1,
         precision="bf16", device=torch.device("cpu"),
     )  # fmt: skip
     model.zero_grad()
-    return loss
+    return smoothed
 
 
 def test_layers_have_one_graph_each_for_batches_of_any_lengths(
@@ -154,17 +154,17 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def losses_and_gradients(model: Any, count: int) -> list[torch.Tensor]:
+def losses_and_gradients(model: Any, count: int, compiled: bool = False) -> list[torch.Tensor]:
     torch.manual_seed(7)
     made, found = [*itertools.islice(batches(), count)], []
     for number, batch in enumerate(made):
         torch.manual_seed(number)
         model.zero_grad()
-        loss, _ = step.accumulate(
+        smoothed, _ = step.accumulate(
             model, [batch], update_target_tokens=100, smoothing=0.1, world_size=1,
-            precision="float32", device=CPU,
+            precision="float32", device=CPU, compiled=compiled,
         )  # fmt: skip
-        found += [loss, *(parameter.grad for parameter in model.parameters())]
+        found += [smoothed, *(parameter.grad for parameter in model.parameters())]
     return [tensor.clone() for tensor in found]
 
 
@@ -230,6 +230,67 @@ def test_dropout_draws_what_it_draws_without(changes: dict[str, Any]) -> None:
     assert bool(counted["graph_break"]) == (changes.get("decoder_mixer") == "recurrent")
 
 
+def losses_by_rows(
+    dtype: torch.dtype, smoothing: float, compiled: bool
+) -> list[list[torch.Tensor]]:
+    """Of 24, 40 and 5 rows, some without a piece: sums, and gradients of states and weights."""
+    found = []
+    for rows in (24, 40, 5):
+        random = torch.Generator().manual_seed(rows)
+        states, weight = (
+            torch.randn(count, 16, generator=random).to(dtype).requires_grad_()
+            for count in (rows, 50)
+        )
+        target = torch.randint(0, 50, (rows,), generator=random)
+        target[::7] = PAD
+        sums = loss.projected_cross_entropy(states, weight, target, smoothing, compiled)
+        sums[0].backward()
+        found.append([*(x.detach() for x in sums), *(x.grad for x in (states, weight))])
+    return found
+
+
+@pytest.mark.parametrize(
+    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "smoothing"), [(torch.float32, 0.1), (torch.bfloat16, 0.1), (torch.float32, 0.0)]
+)
+def test_the_loss_is_compiled_with_the_layers(
+    dtype: torch.dtype, smoothing: float, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In blocks of eight rows, the last of which has fewer."""
+    monkeypatch.setitem(loss.CHUNK, True, 17 * 50)
+    monkeypatch.setitem(loss.BLOCK, True, 8 * 50)
+    plain = losses_by_rows(dtype, smoothing, compiled=False)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    loss._compiled_block.cache_clear()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    try:
+        made = losses_by_rows(dtype, smoothing, compiled=True)
+    finally:
+        loss._compiled_block.cache_clear()
+        torch._dynamo.reset()
+    close = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
+    for ours, theirs in zip(itertools.chain(*made), itertools.chain(*plain), strict=True):
+        torch.testing.assert_close(ours, theirs, **close)
+    counted = torch._dynamo.utils.counters
+    assert not counted["graph_break"]
+    # One for several rows, and one for a single row.
+    assert 1 <= counted["stats"]["unique_graphs"] <= 2
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_training_with_compiled_layers_compiles_its_loss() -> None:
+    loss._compiled_block.cache_clear()
+    model = Transformer(small(layers=1), VOCABULARY).train()
+    losses_and_gradients(model, 1)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
+    losses_and_gradients(model, 1, compiled=True)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    loss._compiled_block.cache_clear()
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("traced")
 @RIVALS
@@ -246,6 +307,7 @@ def test_rivals_may_be_compiled(changes: dict[str, Any]) -> None:
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ to compile with")
 def test_a_training_is_the_same_up_to_rounding(tiny_corpus: Corpus, tiny_config: Config) -> None:
+    loss._compiled_block.cache_clear()
     shared = {"train.steps": 4, "train.validate_every": 2, "train.checkpoint_every": 4}
     found = []
     for compiled in (False, True):
@@ -254,6 +316,8 @@ def test_a_training_is_the_same_up_to_rounding(tiny_corpus: Corpus, tiny_config:
         events = list(loop.train(config, tiny_corpus.encoded, device=CPU))
         metrics = [event.metrics for event in events if isinstance(event, Logged | Validated)]
         found.append([each.get("loss", each.get("valid_loss")) for each in metrics])
+        assert loss._compiled_block.cache_info().currsize == compiled
+        loss._compiled_block.cache_clear()
         torch._dynamo.reset()
     assert found[1] == pytest.approx(found[0], rel=1e-5)
 

@@ -252,6 +252,7 @@ class _Training:
             precision=self.precision,
             device=self.device,
             graphs=self.passes,
+            compiled=self.settings.compile,
         )
         norm, skipped = apply(
             self.model,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,9 +15,9 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.products import multiply, product_type, weight_gradient
 from seq2sweep.train import fused_loss
 
-CHUNK = {True: 1 << 24, False: 1 << 28}
+CHUNK = {True: 1 << 26, False: 1 << 28}
 """Logits of one product, on a CPU and elsewhere: with enough rows it is at its fastest."""
-BLOCK = {True: 1 << 20, False: 1 << 26}
+BLOCK = {True: 1 << 21, False: 1 << 26}
 """How many of them at a time become loss and gradient, in float32: on a CPU they fit its caches."""
 
 
@@ -35,18 +37,19 @@ def smoothed_cross_entropy(
 
 
 def projected_cross_entropy(
-    states: Tensor, weight: Tensor, target: Tensor, smoothing: float
+    states: Tensor, weight: Tensor, target: Tensor, smoothing: float, compiled: bool = False
 ) -> tuple[Tensor, Tensor]:
     """`smoothed_cross_entropy` of the logits states weight^T, which are never all in memory.
 
     states [N, d_model], weight [V, d_model], target [N]. Under autocast the products are in its
     type. Gradients are made along with the loss, some rows at a time, and kept for the backward
-    pass: the same products as without, none of them twice.
+    pass: the same products as without, none of them twice. compiled: what is between the products
+    by torch.compile, as `train.compiled` has set it up.
     """
     dtype = product_type(states)
     with torch.autocast(states.device.type, enabled=False):
         loss, likelihood = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            states, weight, target, smoothing, dtype, torch.is_grad_enabled()
+            states, weight, target, smoothing, dtype, torch.is_grad_enabled(), compiled
         )
     return loss, likelihood
 
@@ -82,6 +85,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         smoothing: float,
         dtype: torch.dtype,
         with_gradients: bool,
+        compiled: bool,
     ) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(states.dtype, torch.float32)
         sums = states.new_zeros(2, dtype=wide)
@@ -92,7 +96,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             logits = multiply(narrow_states[part], narrow_weight)
-            sums += _become_gradient(logits, target[part], smoothing, with_gradients)
+            sums += _become_gradient(logits, target[part], smoothing, with_gradients, compiled)
             if state_gradients is None or of_weight is None:
                 continue
             state_gradients[part] = multiply(logits, narrow_weight.T)
@@ -107,11 +111,11 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, loss_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = context.saved_tensors
-        return states * loss_gradient, weight * loss_gradient, None, None, None, None
+        return states * loss_gradient, weight * loss_gradient, None, None, None, None, None
 
 
 def _become_gradient(
-    logits: Tensor, target: Tensor, smoothing: float, with_gradient: bool
+    logits: Tensor, target: Tensor, smoothing: float, with_gradient: bool, compiled: bool
 ) -> Tensor:
     """Sums [2] as `smoothed_cross_entropy` has them, float32 or wider.
 
@@ -122,13 +126,23 @@ def _become_gradient(
     wide = torch.promote_types(logits.dtype, torch.float32)
     sums = logits.new_zeros(2, dtype=wide)
     rows = max(1, BLOCK[logits.device.type == "cpu"] // logits.size(1))
+    block = _compiled_block() if compiled else _block
     for x, y in zip(logits.split(rows), target.split(rows), strict=True):
-        loss, likelihood, probabilities = _sums(x, y, smoothing)
-        sums[0] += loss
-        sums[1] += likelihood
-        if with_gradient:
-            x.copy_(_gradient(probabilities, y, smoothing))
+        sums += block(x, y, smoothing, with_gradient)
     return sums
+
+
+def _block(logits: Tensor, target: Tensor, smoothing: float, with_gradient: bool) -> Tensor:
+    """`_become_gradient` of so many rows that what is made of them fits a CPU's caches."""
+    loss, likelihood, probabilities = _sums(logits, target, smoothing)
+    if with_gradient:
+        logits.copy_(_gradient(probabilities, target, smoothing))
+    return torch.stack((loss, likelihood))
+
+
+@functools.cache
+def _compiled_block() -> Callable[[Tensor, Tensor, float, bool], Tensor]:
+    return torch.compile(_block, dynamic=True)
 
 
 def _sums(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,8 +180,11 @@ def _gradient(probabilities: Tensor, target: Tensor, smoothing: float) -> Tensor
     # Not scatter_add_, which adds up in any order on a GPU: here is one number a row.
     gradient.scatter_(-1, right, gradient.gather(-1, right) + (smoothing - 1))
     blank = right.eq(PAD)
-    # On a CPU a look costs less than a pass over the gradient; on a GPU it would wait.
-    return gradient.masked_fill_(blank, 0.0) if blank.is_cuda or blank.any() else gradient
+    # On a CPU a look costs less than a pass over the gradient; on a GPU it would wait, and a
+    # compiled pass is there anyway.
+    if torch.compiler.is_compiling() or blank.is_cuda or blank.any():
+        gradient.masked_fill_(blank, 0.0)
+    return gradient
 
 
 def perplexity(loss: float) -> float:

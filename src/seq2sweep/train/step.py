@@ -298,6 +298,7 @@ def accumulate(
     precision: Precision,
     device: torch.device,
     graphs: Passes | None = None,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradients of this worker's batches; returns sums (smoothed loss, likelihood).
 
@@ -305,7 +306,8 @@ def accumulate(
     on all workers together: each batch's sum is divided by that one number, and multiplied by
     world_size because DistributedDataParallel and FSDP average over workers.
 
-    graphs: of this model, which then computes all passes, and adds up.
+    graphs: of this model, which then computes all passes, and adds up. compiled: whether its layers
+    are (`train.compiled`), and so the loss.
     """
     losses = torch.zeros(2, device=device)
     queue = list(batches)
@@ -324,7 +326,7 @@ def accumulate(
             else contextlib.nullcontext()
         )
         with wait:
-            losses += one_pass(model, batch, scale, smoothing, precision, device)
+            losses += one_pass(model, batch, scale, smoothing, precision, device, compiled)
     if graphs is not None:
         graphs.exchange()
     return losses[0], losses[1]
@@ -337,21 +339,24 @@ def one_pass(
     smoothing: float,
     precision: Precision,
     device: torch.device,
+    compiled: bool = False,
 ) -> Tensor:
     """Add the gradients of a batch, times `scale`; returns its sums, as `sums_of`: [2]."""
     with autocast(precision, device):
-        loss, likelihood = sums_of(model, batch, smoothing, device)
+        loss, likelihood = sums_of(model, batch, smoothing, device, compiled)
     (loss * scale).backward()
     return torch.stack((loss.detach(), likelihood.detach()))
 
 
 def sums_of(
-    model: nn.Module, batch: Batch | Staged, smoothing: float, device: torch.device
+    model: nn.Module,
+    batch: Batch | Staged,
+    smoothing: float,
+    device: torch.device,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`smoothed_cross_entropy` of a batch, without padding and without all logits in memory.
-
-    One that is not staged yet is staged here.
-    """
+    """`smoothed_cross_entropy` of a batch, staged here if it is not, without padding and without
+    all logits in memory."""
     staged = batch if isinstance(batch, Staged) else Staged.of(batch, device)
     if staged.numbers.device != device:
         staged = staged.to(device)
@@ -359,7 +364,9 @@ def sums_of(
         staged.source,
         staged.target_in,
         staged.packings,
-        lambda states, weight: projected_cross_entropy(states, weight, staged.target, smoothing),
+        lambda states, weight: projected_cross_entropy(
+            states, weight, staged.target, smoothing, compiled
+        ),
     )
     return sums
 
