@@ -259,7 +259,7 @@ def test_the_loss_is_compiled_with_the_layers(
     dtype: torch.dtype, smoothing: float, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In blocks of eight rows, the last of which has fewer."""
-    monkeypatch.setitem(loss.CHUNK, True, 17 * 50)
+    monkeypatch.setattr(loss, "logits_at_once", lambda *_: 17 * 50)
     monkeypatch.setitem(loss.BLOCK, True, 8 * 50)
     plain = losses_by_rows(dtype, smoothing, compiled=False)
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))

@@ -5,20 +5,23 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass
 
+import torch
+
 from seq2sweep.config import Config, TransformerConfig, target_size
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.model.products import onednn_is_faster
-from seq2sweep.train.loss import BLOCK, CHUNK
+from seq2sweep.train.loss import BLOCK, logits_at_once
 from seq2sweep.train.updates import records_passes
 
 CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
 """Of libraries, Ray's among them, kernels and what they work in, before there is any tensor; on a
 CPU measured on the demo's workers and trials in float32."""
-KERNELS_BYTES = 0.08e9
+KERNELS_BYTES = {"float32": 0.08e9, "bf16": 0.4e9}
 """Of products on a CPU, which oneDNN makes for each shape: as many as `train.allocator` lets its
-caches hold, and what making them leaves in between; measured on the demo's workers."""
+caches hold, and what making them leaves in between; measured on the demo's workers, in bf16 on a
+Xeon with AMX, whose kernels are the largest."""
 FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
 """Of activations and logits: what the allocator holds and cannot use, and what the backward pass
 works in; on a CPU as `benchmarks.memory` has shown."""
@@ -88,8 +91,9 @@ def memory(
     kind = "gpu" if gpu else "cpu"
     # Some rows at a time as products give them; of these some in float32, with probabilities.
     numbers = tokens * target_size(config.model, size)
-    width = 2 if precision == "bf16" else 4
-    logits = float(min(numbers, CHUNK[not gpu]) * width + min(numbers, BLOCK[not gpu]) * 12)
+    width, dtype = (2, torch.bfloat16) if precision == "bf16" else (4, torch.float32)
+    at_once = logits_at_once(not gpu, dtype)
+    logits = float(min(numbers, at_once) * width + min(numbers, BLOCK[not gpu]) * 12)
     # CUDA graphs have added passes up in place before they are exchanged.
     copied = workers > 1 and share > tokens and not recorded
     return Memory(
@@ -104,7 +108,7 @@ def memory(
         logits=logits,
         graphs=(activations + logits) * recorded,
         other=CONTEXT_BYTES[kind]
-        + KERNELS_BYTES * (not gpu)
+        + KERNELS_BYTES[precision] * (not gpu)
         + FRAGMENTS[kind] * (activations + logits),
         tokens=tokens,
     )

@@ -15,10 +15,17 @@ from seq2sweep.data.vocabulary import PAD
 from seq2sweep.model.products import multiply, product_type, weight_gradient
 from seq2sweep.train import fused_loss
 
-CHUNK = {True: 1 << 26, False: 1 << 28}
+CHUNK = {True: 1 << 24, False: 1 << 28}
 """Logits of one product, on a CPU and elsewhere: with enough rows it is at its fastest."""
+BF16_CHUNK = 1 << 26
+"""On a CPU in bf16, whose products take so little time that reading the weights counts."""
 BLOCK = {True: 1 << 21, False: 1 << 26}
 """How many of them at a time become loss and gradient, in float32: on a CPU they fit its caches."""
+
+
+def logits_at_once(on_cpu: bool, dtype: torch.dtype) -> int:
+    """Of so many, at most, a product is made: its rows times the vocabulary."""
+    return BF16_CHUNK if on_cpu and dtype == torch.bfloat16 else CHUNK[on_cpu]
 
 
 def smoothed_cross_entropy(
@@ -92,7 +99,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         narrow_states, narrow_weight = states.to(dtype), weight.to(dtype)
         state_gradients = torch.empty_like(narrow_states) if with_gradients else None
         of_weight = torch.zeros_like(weight, dtype=wide) if with_gradients else None
-        rows = max(1, CHUNK[states.device.type == "cpu"] // weight.size(0))
+        rows = max(1, logits_at_once(states.device.type == "cpu", dtype) // weight.size(0))
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             logits = multiply(narrow_states[part], narrow_weight)
