@@ -108,6 +108,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 continue
             state_gradients[part] = multiply(logits, narrow_weight.T)
             weight_gradient(logits, narrow_states[part], of_weight)
+            del logits  # or there would be two while the next are made
         if state_gradients is not None and of_weight is not None:
             context.save_for_backward(state_gradients.to(states.dtype), of_weight.to(weight.dtype))
         loss, likelihood = sums
