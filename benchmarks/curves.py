@@ -73,9 +73,13 @@ def curve(options: argparse.Namespace, seed: int, precision: str = "auto") -> li
 
 
 def plain(
-    model: nn.Module, batch: Batch | step.Staged, smoothing: float, device: torch.device
+    model: nn.Module,
+    batch: Batch | step.Staged,
+    smoothing: float,
+    device: torch.device,
+    compiled: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`sums_of` as it is first thought of."""
+    """`sums_of` as it is first thought of, never compiled."""
     staged = batch if isinstance(batch, step.Staged) else step.Staged.of(batch, device)
     staged = staged.to(device)
     logits = model(staged.source, staged.target_in)

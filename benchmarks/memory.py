@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import threading
@@ -62,6 +63,10 @@ def main() -> None:
         print(json.dumps(by_ray(options.trials, options.updates), indent=2))
         return
     if options.threads:
+        # Those of workers, before anything is computed; the C library's took effect at the start.
+        from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
+
+        os.environ.update(PROCESS_ENVIRONMENT | os.environ)
         print(json.dumps(in_threads(options.threads), indent=2))
         return
     command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]

@@ -43,6 +43,7 @@ from seq2sweep.config import Config
 from seq2sweep.parallel import available_cpus
 from seq2sweep.runs import journal
 from seq2sweep.sweep.variants import Variant, variants
+from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
 PARTS = ("start_up", "in_trials", "between_trials", "scoring", "end")
 
@@ -189,7 +190,10 @@ def train_bare(trials: list[Variant], encoded: Path, folder: Path, at_once: int,
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bare", params, encoded, *seeds[first::at_once]],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+            env={
+                **(PROCESS_ENVIRONMENT | os.environ),
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,8 @@ def in_precision(
         found = in_turns(commands, questions, (0, WARM_UP), f"{name} {precision}")
         our_turns += found[own]
         ways |= {each: against(found[own], found[each]) for each in some[1:]}
+    if why := absent(our_turns):
+        sys.exit(f"benchmarks.train: {own} does not train: {why}")
     return summary(our_turns, ways)
 
 

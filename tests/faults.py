@@ -1668,6 +1668,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("torch.compiler.is_compiling() or blank.is_cuda", "blank.is_cuda"),
         ],
         f"{PACKAGE}/train/step.py": [("smoothing, device, compiled)", "smoothing, device)")],
+        f"{PACKAGE}/train/loop.py": [("compiled=self.settings.compile", "compiled=False")],
         f"{PACKAGE}/model/varlen_attention.py": [
             ("serves._dynamo_marked_constant = True", "serves._dynamo_marked_constant = False"),
         ],

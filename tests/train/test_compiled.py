@@ -281,7 +281,7 @@ def test_the_loss_is_compiled_with_the_layers(
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_training_with_compiled_layers_compiles_its_loss() -> None:
+def test_an_update_compiles_its_loss_where_that_is_asked_for() -> None:
     loss._compiled_block.cache_clear()
     model = Transformer(small(layers=1), VOCABULARY).train()
     losses_and_gradients(model, 1)
@@ -302,6 +302,24 @@ def test_rivals_may_be_compiled(changes: dict[str, Any]) -> None:
     expected, found = (losses_and_gradients(model, 2) for model in (plain, made))
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_setting_reaches_layers_and_loss(
+    compiled: bool, tiny_corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers, losses = [], []
+
+    def accumulate(*arguments: Any, **options: Any) -> Any:
+        losses.append(options.pop("compiled"))
+        return step.accumulate(*arguments, **options)
+
+    monkeypatch.setattr(loop, "compile_layers", lambda *arguments: layers.append(arguments))
+    monkeypatch.setattr(loop, "accumulate", accumulate)
+    changes = {"train.steps": 2, "train.compile": compiled}
+    for _ in loop.train(with_changes(tiny_config, changes), tiny_corpus.encoded, device=CPU):
+        pass
+    assert (len(layers), losses) == (compiled, [compiled] * 2)
 
 
 @pytest.mark.thorough

@@ -12,8 +12,9 @@ CHANGES_NO_RESULT = "where memory comes from"
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 TOP_PAD = 64 << 20
 CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "16"}
-"""Entries of the two caches by shape: oneDNN's primitives, a fifth of a megabyte each, and ideep's
-descriptions of them, a quarter of a megabyte each in every thread. Both hold 1024 by themselves."""
+"""Entries of the two caches by shape: oneDNN's primitives, a fifth of a megabyte each or with AMX a
+whole one, and ideep's descriptions of them, a quarter of a megabyte each in every thread. Both hold
+1024 by themselves."""
 PROCESS_ENVIRONMENT = CACHES | {
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "384",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
