@@ -129,6 +129,8 @@ def violations(text: str, module: str, is_package: bool = False) -> list[str]:
             found.append(f"{where}: the core runs without {top}")
         elif own == "seq2sweep.report" and top in REPORT_NEVER_USES:
             found.append(f"{where}: the report runs without {top}")
+        elif top == "dvc":
+            found.append(f"{where}: DVC calls the stages, nothing calls it")
     return found
 
 
@@ -178,6 +180,7 @@ def test_modules_were_found() -> None:
             "only seq2sweep.tracking imports mlflow",
         ),
         ("seq2sweep.model.layers", "import dvc.api", "runs without dvc"),
+        ("seq2sweep.jobs.dvc_stages", "from dvc.repo import Repo", "nothing calls it"),
         ("seq2sweep.model.layers", "import pandas", "runs without pandas"),
         ("seq2sweep.model.layers", "from seq2sweep.train import loop", "downwards"),
         ("seq2sweep.data.clean", "from seq2sweep import model", "downwards"),
