@@ -14,7 +14,8 @@ at its end and at most, looked at every second (`growth` is from the first of th
 what the plan says a worker takes.
 With `--threads N`: so many short trainings one after another, each in a thread of its own as trials
 are (60 updates of 1000 tokens, d_model 64, new shapes, bf16); the megabytes and the seconds
-of each. The caches by shape are as the environment has them (`seq2sweep.train.allocator.CACHES`).
+of each. The environment is a worker's (`seq2sweep.train.allocator.PROCESS_ENVIRONMENT`), but for
+what is set.
 """
 
 from __future__ import annotations
@@ -63,10 +64,12 @@ def main() -> None:
         print(json.dumps(by_ray(options.trials, options.updates), indent=2))
         return
     if options.threads:
-        # Those of workers, before anything is computed; the C library's took effect at the start.
         from seq2sweep.train.allocator import PROCESS_ENVIRONMENT
 
-        os.environ.update(PROCESS_ENVIRONMENT | os.environ)
+        if PROCESS_ENVIRONMENT.keys() - os.environ.keys():
+            # The C library reads its own when a process starts.
+            again = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]
+            os.execve(sys.executable, again, PROCESS_ENVIRONMENT | os.environ)
         print(json.dumps(in_threads(options.threads), indent=2))
         return
     command = [sys.executable, "-m", "benchmarks.memory", *sys.argv[1:]]

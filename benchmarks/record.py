@@ -47,8 +47,8 @@ LESS = dict.fromkeys(
     ("long", "base_8k", "base_37k"),
     ("--precisions", "bf16", "--only", "hand", "marian", "eole"),
 )
-"""An update of these takes seconds, in float32 up to ten: against those opponents alone among which
-the best was at every size."""
+"""An update of these takes seconds, in float32 up to ten: against those opponents alone that were
+the best at some size when all were measured."""
 SEARCH = ("src/seq2sweep/data", "src/seq2sweep/decode")
 TEXT = (*SEARCH, "src/seq2sweep/evaluate")
 
@@ -116,8 +116,8 @@ MEASURED = {
     ),
     "decode": Measured(
         ("python", "-m", "benchmarks.decode", "--updates", "700", "--lengths", "30", "0"),
-        # Without train/: all contenders search with the weights that it made, and keep memory in
-        # its way.
+        # Without train/: it made the weights, and changes of it lead to others that are searched at
+        # the same speed. `keep_memory` is in all contenders' processes.
         (
             "src/seq2sweep/model",
             *SEARCH,

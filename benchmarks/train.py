@@ -5,8 +5,9 @@ project's update with compiled layers (`train.compile`) and without, a loop writ
 also compiled, torch.nn.Transformer, and the toolkits that are installed
 (benchmarks/requirements.txt), all with the same settings of the C library's allocator, fused Adam,
 dropout in the same places, and padded batches in whatever way is fastest for each. They train in
-turns of some updates, the same for all; `times` are ours, compiled, against an opponent: the median
-of the ratios of turns on the same batches. `products` multiplies the matrices alone: the floor.
+turns of some updates, the same for all; `times` are ours, compiled (but of other architectures),
+against an opponent: the median of the ratios of turns on the same batches. `products` multiplies
+the matrices alone: the floor.
 Prints JSON; `python -m benchmarks.tables` makes tables of it.
 """
 
@@ -36,15 +37,15 @@ OPPONENTS = {
     "convolutional": ["fairseq_convolutional"],
 }
 IN_FLOAT32 = ["hand", "hand_compiled"]
-"""Of Transformers' opponents, those that are measured in float32, where an update takes three times
-as long: on a Zen 5 the best of the others was within 3 % of `hand` at every size."""
+"""Of Transformers' opponents, those that are measured in float32, where an update takes up to three
+times as long: on a Zen 5 the best of the others was within 3 % of `hand` at every size."""
 FLOOR = "products"
 EAGER = "ours"
 """Without compiled layers: no opponent of those with them."""
 TOGETHER = 3
 """Opponents at most that take turns with ours: a machine's own speed changes by a tenth within
 half a minute, and turns that are compared must not lie further apart. One less for the paper's
-vocabulary, with which most need 8 GB and more."""
+vocabulary, with which some need 9 GB."""
 WARM_UP = 8
 """Updates of each contender before its first turn: graphs of compiled layers are made during the
 first of them."""

@@ -594,8 +594,11 @@ print(rss() - before)
 @pytest.mark.skipif(
     not torch.cpu.get_capabilities().get("avx512_bf16"), reason="products in bf16 are emulated"
 )
-def test_new_shapes_and_new_threads_take_no_more_memory() -> None:
-    command, environment = [sys.executable, "-c", GROWTH], os.environ | PROCESS_ENVIRONMENT
+@pytest.mark.parametrize("worker", [False, True])
+def test_new_shapes_and_new_threads_take_no_more_memory(worker: bool) -> None:
+    """Whether all is set from the start, or by `keep_memory` alone."""
+    command = [sys.executable, "-c", GROWTH]
+    environment = os.environ | (PROCESS_ENVIRONMENT if worker else {})
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert int(done.stdout) < 50  # megabytes
 

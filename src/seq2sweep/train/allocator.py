@@ -42,8 +42,8 @@ def keep_memory() -> bool:
     page of it for the next tensor. On 2 cores our update was 7 % faster without that, a plain loop
     over torch.nn.Transformer a tenth to a fifth (docs/performance.md). As nothing is given back,
     there is one heap for all threads: each trial of a sweep has a thread of its own, and would
-    leave an arena of its own behind. And the caches by shape are small: nearly every update has
-    new shapes. The allocator's options have no effect where the C library is another;
+    leave an arena of its own behind. And the caches by shape are bounded: nearly every update
+    has new shapes. The allocator's options have no effect where the C library is another;
     what the user has set of the environment stays.
     """
     for name, entries in CACHES.items():
