@@ -18,11 +18,13 @@ from seq2sweep.train.updates import records_passes
 CONTEXT_BYTES = {"cpu": 0.56e9, "gpu": 1.0e9}
 """Of libraries, Ray's among them, kernels and what they work in, before there is any tensor; on a
 CPU measured on the demo's workers and trials in float32."""
-KERNELS_BYTES = {"float32": 0.15e9, "bf16": 0.4e9}
+KERNELS_BYTES = {"float32": 0.12e9, "bf16": 0.7e9}
 """Of products on a CPU, which oneDNN makes for each shape: as many as `train.allocator` lets its
-caches hold, and what making them leaves in between; measured on the demo's workers, in bf16 on a
+caches hold, and what making them leaves in between; in bf16 by the peaks of `benchmarks.train` on a
 Xeon with AMX, whose kernels take a megabyte each; those of float32, on AMD's processors, a fifth of
 that."""
+COMPILED_BYTES = 0.13e9
+"""Of `train.compile` on a CPU, measured there too."""
 FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
 """Of activations and logits: what the allocator holds and cannot use, and what the backward pass
 works in; on a CPU as `benchmarks.memory` has shown."""
@@ -109,7 +111,7 @@ def memory(
         logits=logits,
         graphs=(activations + logits) * recorded,
         other=CONTEXT_BYTES[kind]
-        + KERNELS_BYTES[precision] * (not gpu)
+        + (KERNELS_BYTES[precision] + COMPILED_BYTES * config.train.compile) * (not gpu)
         + FRAGMENTS[kind] * (activations + logits),
         tokens=tokens,
     )
