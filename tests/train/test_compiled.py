@@ -230,6 +230,16 @@ def test_dropout_draws_what_it_draws_without(changes: dict[str, Any]) -> None:
     assert bool(counted["graph_break"]) == (changes.get("decoder_mixer") == "recurrent")
 
 
+@pytest.fixture
+def no_block_is_compiled() -> Iterator[None]:
+    """Of the loss, before a test and after it: other tests compile in other ways."""
+    loss._compiled_block.cache_clear()
+    torch._dynamo.reset()
+    yield
+    loss._compiled_block.cache_clear()
+    torch._dynamo.reset()
+
+
 def losses_by_rows(
     dtype: torch.dtype, smoothing: float, compiled: bool
 ) -> list[list[torch.Tensor]]:
@@ -249,6 +259,7 @@ def losses_by_rows(
     return found
 
 
+@pytest.mark.usefixtures("no_block_is_compiled")
 @pytest.mark.parametrize(
     "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)]
 )
@@ -263,14 +274,8 @@ def test_the_loss_is_compiled_with_the_layers(
     monkeypatch.setitem(loss.BLOCK, True, 8 * 50)
     plain = losses_by_rows(dtype, smoothing, compiled=False)
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    loss._compiled_block.cache_clear()
-    torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    try:
-        made = losses_by_rows(dtype, smoothing, compiled=True)
-    finally:
-        loss._compiled_block.cache_clear()
-        torch._dynamo.reset()
+    made = losses_by_rows(dtype, smoothing, compiled=True)
     close = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-2}
     for ours, theirs in zip(itertools.chain(*made), itertools.chain(*plain), strict=True):
         torch.testing.assert_close(ours, theirs, **close)
@@ -280,15 +285,13 @@ def test_the_loss_is_compiled_with_the_layers(
     assert 1 <= counted["stats"]["unique_graphs"] <= 2
 
 
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("traced", "no_block_is_compiled")
 def test_an_update_compiles_its_loss_where_that_is_asked_for() -> None:
-    loss._compiled_block.cache_clear()
     model = Transformer(small(layers=1), VOCABULARY).train()
     losses_and_gradients(model, 1)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
     losses_and_gradients(model, 1, compiled=True)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-    loss._compiled_block.cache_clear()
 
 
 @pytest.mark.thorough
@@ -323,9 +326,9 @@ def test_the_setting_reaches_layers_and_loss(
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("no_block_is_compiled")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ to compile with")
 def test_a_training_is_the_same_up_to_rounding(tiny_corpus: Corpus, tiny_config: Config) -> None:
-    loss._compiled_block.cache_clear()
     shared = {"train.steps": 4, "train.validate_every": 2, "train.checkpoint_every": 4}
     found = []
     for compiled in (False, True):
@@ -335,8 +338,6 @@ def test_a_training_is_the_same_up_to_rounding(tiny_corpus: Corpus, tiny_config:
         metrics = [event.metrics for event in events if isinstance(event, Logged | Validated)]
         found.append([each.get("loss", each.get("valid_loss")) for each in metrics])
         assert loss._compiled_block.cache_info().currsize == compiled
-        loss._compiled_block.cache_clear()
-        torch._dynamo.reset()
     assert found[1] == pytest.approx(found[0], rel=1e-5)
 
 
