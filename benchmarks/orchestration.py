@@ -190,10 +190,9 @@ def train_bare(trials: list[Variant], encoded: Path, folder: Path, at_once: int,
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.bare", params, encoded, *seeds[first::at_once]],
-            env={
-                **(PROCESS_ENVIRONMENT | os.environ),
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-            },
+            env=PROCESS_ENVIRONMENT
+            | os.environ
+            | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -70,9 +70,8 @@ def main() -> None:
         help="another model, of --sizes 4x256, against other toolkits' of its kind",
     )  # fmt: skip
     options = parser.parse_args()
-    if not os.environ.get(TUNABLES):
-        # The C library reads it when a contender starts.
-        os.environ[TUNABLES] = PROCESS_ENVIRONMENT[TUNABLES]
+    # The C library reads it when a contender starts.
+    os.environ.setdefault(TUNABLES, PROCESS_ENVIRONMENT[TUNABLES])
     print(json.dumps({
         "machine": f"{platform.machine()}, {options.threads} threads of {available_cpus()} CPUs",
         "text": "of files" if options.text else "of the phrasebook, put together anew",
@@ -100,13 +99,12 @@ def in_precision(
 ) -> dict[str, Any]:
     """Ours beside some opponents at a time, as many as memory is for."""
     size, own = SIZES[name], "ours"
-    opponents = options.only or OPPONENTS[options.architecture]
     if options.architecture != "transformer":
         own += f"_{options.architecture}"
+        opponents = options.only or OPPONENTS[options.architecture]
     else:
-        if precision == "float32":
-            opponents = options.only or IN_FLOAT32
-        own, opponents = "ours_compiled", [EAGER, *opponents, FLOOR]
+        measured = IN_FLOAT32 if precision == "float32" else OPPONENTS["transformer"]
+        own, opponents = "ours_compiled", [EAGER, *(options.only or measured), FLOOR]
     command = [
         *("--size", name, "--precision", precision, "--threads", str(options.threads)), folder
     ]  # fmt: skip
