@@ -25,7 +25,7 @@ from seq2sweep.data import utf8
 from seq2sweep.data.vocabulary import EOS, Vocabulary
 from seq2sweep.data.word_piece import dump
 from seq2sweep.decode import ctranslate
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError, ending
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import agreement, exporting, to_marian, to_onnx
 from seq2sweep.export.agreement import Agreement
@@ -236,13 +236,21 @@ def test_weights_that_are_lost_are_caught(made: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "exported").exists()
 
 
-def test_a_full_disk_is_one_line(made: Any, tmp_path: Path) -> None:
-    class Full(Safetensors):
-        def write(self, translator: Translator, folder: Path) -> None:
-            raise SafetensorError("I/O error: No space left on device (os error 28)")
+def test_a_full_disk_is_one_line(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(translator: Translator, *given: Any) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    with pytest.raises(OperationalError, match=r"exported cannot be written .*: make room there"):
-        exporting.export(made(), Full(), tmp_path / "exported", [""], [""])
+    monkeypatch.setattr(Translator, "save", full)
+    model, pairs = made()
+    folder = tmp_path / "full" / "exported"
+    with pytest.raises(OSError, match="No space left") as caught:
+        exporting.export(model, Safetensors(), folder, *pairs)
+    line, status = ending(caught.value)
+    assert line == f"No space left on device: {folder}; make room there and run it again"
+    assert status == 1
+    assert list(folder.parent.iterdir()) == []
 
 
 def test_two_exports_to_a_folder_do_not_mix(made: Any, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import agreement
@@ -54,12 +52,7 @@ def export(
     with only_export(folder):
         _check_new(folder)
         with whole_folder(folder) as beside:
-            try:
-                form.write(translator, beside)
-            except SafetensorError as error:  # what it says when the disk is full
-                raise OperationalError(
-                    f"{folder} cannot be written ({error}): make room there and run it again"
-                ) from None
+            form.write(translator, beside)
             ours = agreement.searching(translator, form)
             opened = form.opened(beside, ours)
             found = agreement.compare(ours, opened, form, sources, references, on_done)
