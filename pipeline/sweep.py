@@ -222,7 +222,7 @@ def record_trials(source: Source, recorder: SweepRecorder, results: Sequence[Tri
     for result in results:
         if not same_machine(now, result.made_by or {}):
             continue
-        config, store, checkpoint = result.variant.config, result.store, result.checkpoint
+        config, store, checkpoint = result.variant.alone, result.store, result.checkpoint
         scores: dict[str, Any] = {}
         if result.scored:
             names = SCORES[config.data.score].metrics

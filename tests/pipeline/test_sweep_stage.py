@@ -21,12 +21,13 @@ from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.jobs import entrypoint
 from seq2sweep.model.architecture import transformer
 from seq2sweep.report.sweep_report import summarise
+from seq2sweep.reproduce.run_record import Source
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import console_lines
 from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import variants
+from seq2sweep.sweep.variants import Variant, variants
 from tests.conftest import Corpus
 from tests.report.made_up_results import sweep as made_up
 from tests.report.parsing_sweep import of_parsing
@@ -297,21 +298,41 @@ NOW = {
 }  # fmt: skip
 
 
-def recorded_of(config: Config, folder: Path, *changes: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is recorded of a trial that is in a folder, with each of these changes."""
-    [variant, *_], _ = variants(config)
-    recorded: list[dict[str, Any]] = []
-    source: Any = SimpleNamespace(record=lambda run, config, **about: recorded.append(about))
-    recorder: Any = SimpleNamespace(runs={variant.name: None}, lineage=NOW)
+def result_of(variant: Variant, folder: Path, **changes: Any) -> TrialResult:
+    """A trial that is in a folder."""
     of = {
         "variant": variant, "store": RunStore(folder), "status": "finished", "cause": "lost",
         "steps": 12, "checkpoint": None, "journal": folder / "journal.jsonl", "nodes": [],
         "translations": folder / "valid.translations.txt", "wall_seconds": 1.0,
         "origin": {"precision": "float32"}, "metrics": {"precision": "float32"}, "made_by": NOW,
     }  # fmt: skip
+    return TrialResult(**of | changes)
+
+
+def recorded_of(config: Config, folder: Path, *changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is recorded of a trial that is in a folder, with each of these changes."""
+    [variant, *_], _ = variants(config)
+    recorded: list[dict[str, Any]] = []
+    source: Any = SimpleNamespace(record=lambda run, config, **about: recorded.append(about))
+    recorder: Any = SimpleNamespace(runs={variant.name: None}, lineage=NOW)
     for one in changes:
-        sweep.record_trials(source, recorder, [TrialResult(**of | one)])
+        sweep.record_trials(source, recorder, [result_of(variant, folder, **one)])
     return recorded
+
+
+def test_a_trial_of_the_last_seed_that_there_is_is_recorded(
+    tiny_config: Config, tmp_path: Path
+) -> None:
+    """After hours of a sweep, of whose other seeds it knows nothing."""
+    last = {"train.seed": 2**31 - 3, "sweep.seeds": 3}
+    chosen, _ = variants(configuration.with_changes(tiny_config, last))
+    runs = {variant.name: Run() for variant in chosen}
+    recorder: Any = SimpleNamespace(runs=runs, lineage=NOW)
+    (tmp_path / "journal.jsonl").touch()
+    results = [result_of(variant, tmp_path) for variant in chosen]
+    sweep.record_trials(Source({}, {}), recorder, results)
+    assert {variant.seed for variant in chosen} == {2**31 - 3, 2**31 - 2, 2**31 - 1}
+    assert all(len(run.given["artifact"]) == 1 for run in runs.values())
 
 
 def test_a_trial_that_did_not_come_to_its_end_is_recorded_as_stopped_early(

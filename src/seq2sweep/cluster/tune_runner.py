@@ -275,9 +275,8 @@ class _Sweep:
             {
                 "config": configuration.to_dict(
                     replace(
-                        record.variant.config,
+                        record.variant.alone,
                         cluster=replace(record.variant.config.cluster, address=address),
-                        sweep=replace(record.variant.config.sweep, seeds=1),  # it is one of them
                     )
                 ),
                 "location": record.store.location,

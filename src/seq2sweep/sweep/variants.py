@@ -49,6 +49,12 @@ class Variant:
         return self.config.train.seed
 
     @property
+    def alone(self) -> Config:
+        """Of the training by itself: the sweep's other seeds do not count from its own."""
+        sweep = dataclasses.replace(self.config.sweep, seeds=1)
+        return dataclasses.replace(self.config, sweep=sweep)
+
+    @property
     def slug(self) -> str:
         """A folder name of its own: the variant in plain characters and a hash of the values."""
         plain = re.sub(r"[^A-Za-z0-9.=_-]+", "-", self.variant)[:60]
