@@ -215,6 +215,20 @@ def test_uri_that_is_no_store_is_a_user_error(uri: str, tmp_path: Path) -> None:
         resolve_uri(TrackingConfig(uri, "e"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("postgresql://mlflow@db:PORT/mlflow", "mysql://u@h:33o6/db", "mssql://u@h:33o6/db"),
+        "postgresql://mlflow:hunter2",  # its host was forgotten
+        "postgresql+psycopg2://mlflow:hunter2",
+    ],
+)
+def test_a_database_address_that_cannot_be_read_shows_no_password(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the database cannot be read: it must be like") as caught:
+        resolve_uri(TrackingConfig(uri, "e"), tmp_path)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_reason_is_one_short_line_without_passwords() -> None:
     assert (
         reason(OSError("http://ada:hunter2@host is away\nTraceback")) == "http://***@host is away"

@@ -120,16 +120,28 @@ def test_an_address_that_cannot_be_right_is_status_2(
     assert "tracking.uri must be a database or a server" in capsys.readouterr().err
 
 
-def test_a_timeout_that_mlflow_does_not_take_is_status_2(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["sync", "ui", "reproduce 0123abcd", "translate --model x"])
+@pytest.mark.parametrize(
+    ("name", "given", "form"),
+    [("TIMEOUT", "2.5", "whole seconds, such as 30"), ("MAX_RETRIES", "no", "a number, such as 0")],
+)
+def test_an_environment_that_mlflow_does_not_take_is_status_2(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    name: str,
+    given: str,
+    form: str,
 ) -> None:
     """Each file would be refused as one of another version."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2.5")
+    monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_{name}", given)
     scenario.record(project / "runs")
-    assert main(["sync"]) == 2
+    command, *rest = command.replace("--model x", "--model models:/x@best").split()
+    assert main([command, *rest]) == 2
     assert capsys.readouterr().err == (
-        "seq2sweep sync: environment: MLFLOW_HTTP_REQUEST_TIMEOUT must be whole seconds, such as "
-        "30, not '2.5'\n"
+        f"seq2sweep {command}: environment: MLFLOW_HTTP_REQUEST_{name} must be {form}, "
+        f"not {given!r}\n"
     )
 
 

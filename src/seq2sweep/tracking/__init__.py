@@ -31,14 +31,14 @@ CHANGES_NO_RESULT = "what is recorded of a result"
 
 SLOWEST_UPLOAD = 1e6
 """Bytes a second that are waited for: to a store, and from a server on to its bucket."""
-TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
+TIMEOUT, RETRIES = "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 console.quiet_environment()
 for _name, _value in {
     # relay.py tries again itself, and knows what may be done twice; MLflow's own values are
     # 120 s and seven retries.
     TIMEOUT: "30",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    RETRIES: "0",
     # For a PostgreSQL server that accepts connections and never answers.
     "PGCONNECT_TIMEOUT": "30",
     # Its errors come with tracebacks; one line of ours says what fails.
@@ -52,10 +52,24 @@ for _name, _value in {
 _upload = threading.Lock()
 
 
-def check_timeout() -> None:
-    """Raise UserError where the user's timeout is none that MLflow takes."""
-    if not (given := os.environ[TIMEOUT]).strip().isdecimal():
-        raise UserError(f"environment: {TIMEOUT} must be whole seconds, such as 30, not {given!r}")
+def check_environment() -> None:
+    """Raise UserError where the user's timeout, or number of retries, is none that MLflow takes."""
+    for name, form in ((TIMEOUT, "whole seconds, such as 30"), (RETRIES, "a number, such as 0")):
+        if not (given := os.environ[name]).strip().isdecimal():
+            raise UserError(f"environment: {name} must be {form}, not {given!r}")
+
+
+def check_database(uri: str, key: str) -> None:
+    """Raise UserError where the address of a database, from this key, cannot be read."""
+    import sqlalchemy
+
+    try:
+        sqlalchemy.make_url(uri)
+    except (ValueError, sqlalchemy.exc.SQLAlchemyError):  # which may say the password
+        raise UserError(
+            f"{key}: the address of the database cannot be read: it must be like "
+            "postgresql://user:password@host:5432/name"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.health import Finding
 from seq2sweep.ports import listening, port_number
 from seq2sweep.redaction import redact
+from seq2sweep.tracking import check_database, check_environment
 from seq2sweep.tracking.outbox import outboxes_folder
 
 HOST = "127.0.0.1"
@@ -215,8 +216,10 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     A path in a sqlite address is made absolute from the `project` folder, since workers run in
     folders of their own; for PostgreSQL the driver is named that the extra `postgresql` installs,
     since SQLAlchemy would choose another. Raises UserError for an address that is neither a
-    database nor a server, and for a path that an address cannot have.
+    database nor a server, for a path that an address cannot have, and for settings of MLflow's in
+    the environment that it does not take.
     """
+    check_environment()
     if config.uri:
         uri, key = config.uri, "params.yaml: tracking.uri"
     else:
@@ -232,6 +235,8 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
             f"{key} must be a database or a server, such as sqlite:///mlflow.db or "
             f"http://host:5000, not {redact(uri)!r}"
         )
+    if scheme not in SERVERS:
+        check_database(uri, key)
     if scheme == "sqlite" and rest.startswith("/"):
         # SQLAlchemy ends a path at a ?, and reads %2F as a slash.
         unfit = re.search(r"\?|%[0-9A-Fa-f]{2}", str(folder))
@@ -316,16 +321,11 @@ def unusable(uri: str, error: BaseException) -> str:
     # MLflow wraps "connection refused" in four layers of text.
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__ or error
+    mend = "start it, fix tracking.uri (or $MLFLOW_TRACKING_URI), "
+    mend += "or set it to null to record in mlflow.db"
     if uri.startswith("sqlite:"):
-        mend = (
-            "make sure that you may read and write it, move it away to begin a new one, "
-            "or name another in tracking.uri"
-        )
-    else:
-        mend = (
-            "start it, fix tracking.uri (or $MLFLOW_TRACKING_URI), "
-            "or set it to null to record in mlflow.db"
-        )
+        mend = "make sure that you may read and write it, move it away to begin a new one, "
+        mend += "or name another in tracking.uri"
     return f"tracking.uri: the MLflow store {redact(uri)} cannot be used ({reason(error)}): {mend}"
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from shutil import rmtree
 
 from seq2sweep.errors import NO_ROOM, UserError
-from seq2sweep.tracking import check_timeout
 from seq2sweep.tracking.addressee import Addressee
 from seq2sweep.tracking.delivery import Delivery, ParentMissingError, UnavailableError
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
@@ -48,7 +47,6 @@ class Relay:
         its files, on_progress after each part of a curve. `refused` and `waiting` say why, by the
         names of the outboxes that are left.
         """
-        check_timeout()
         self.root, self.uri, self.experiment, self.artifacts = root, uri, experiment, artifacts
         self.to = Addressee.of(uri, experiment, Path.cwd())
         self.on_record: Callable[[int], object] = lambda size: None
