@@ -27,17 +27,24 @@ ERRORS = (yaml.YAMLError, ValueError, TypeError, OverflowError)
 date 2020-13-45."""
 
 
-def read_yaml(text: str) -> Any:
+def read_yaml(text: str, times: int = 1) -> Any:
     """What YAML text holds; raises one of ERRORS where it holds nothing that can be used.
+
+    times: as many bytes and values as a file has that people write.
 
     Refused besides what is no YAML: a key that appears twice (PyYAML keeps the last without a
     word), more than the bounds above, an alias inside of what it stands for, whole numbers of more
     than 63 bits, numbers with a leading zero or a colon (0500 would be 320, and 8:20 would be 500),
     and characters that no file name or line of text can have.
     """
-    if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
-        raise yaml.YAMLError(f"it is longer than {MOST_BYTES >> 10} KiB")
-    return yaml.load(text, Loader=_Loader)
+    if len(text.encode("utf-8", "surrogatepass")) > times * MOST_BYTES:
+        raise yaml.YAMLError(f"it is longer than {times * MOST_BYTES >> 10} KiB")
+    loader = _Loader(text)
+    loader.most_values = times * MOST_VALUES
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def problem(error: Exception, name: str) -> str:
@@ -51,6 +58,7 @@ def problem(error: Exception, name: str) -> str:
 class _Loader(yaml.SafeLoader):
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
+        self.most_values = MOST_VALUES
         self._depth = 0
         self._measured: dict[int, tuple[int, int]] = {}
         """Values in a node, itself counted, and levels of them, by the node's id."""
@@ -72,8 +80,8 @@ class _Loader(yaml.SafeLoader):
         parts = [self._measured[id(part)] for part in _parts(node)]
         count = 1 + sum(values for values, _ in parts)
         levels = 1 + max((below for _, below in parts), default=0)
-        if count > MOST_VALUES:
-            raise _wrong(f"more than {MOST_VALUES:,} values, aliases written out", event)
+        if count > self.most_values:
+            raise _wrong(f"more than {self.most_values:,} values, aliases written out", event)
         if levels > DEEPEST:
             raise _wrong(f"nested deeper than {DEEPEST} levels, aliases written out", event)
         self._measured[id(node)] = count, levels

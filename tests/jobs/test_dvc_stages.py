@@ -14,7 +14,7 @@ from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_objects.fs import LocalFileSystem
 
-from seq2sweep import code_fingerprint, presets
+from seq2sweep import code_fingerprint, presets, yaml_text
 from seq2sweep import config as configuration
 from seq2sweep.data import files
 from seq2sweep.errors import UserError
@@ -59,6 +59,20 @@ def test_a_lock_of_a_stranger_is_read_within_bounds(tmp_path: Path, text: str) -
     (tmp_path / "dvc.lock").write_text(text)
     with pytest.raises(UserError, match=r"^dvc\.lock is damaged"):
         dvc_stages.sums(tmp_path)
+
+
+def test_a_lock_is_read_that_has_thousands_of_files_in_several_stages(tmp_path: Path) -> None:
+    """As many as params.yaml may name: DVC writes each on a line of its own, once for a stage."""
+    names = [f"trees/section-{number:02}/wsj_{number:05}.mrg" for number in range(4000)]
+    read_by = ("download", "prepare", "report")
+    stages = {
+        stage: {"cmd": "a command", "params": {"params.yaml": {"data.files": {"train": [*names]}}}}
+        for stage in read_by
+    }
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+    assert (tmp_path / "dvc.lock").stat().st_size > 2 * yaml_text.MOST_BYTES
+    found = dvc_stages.params(tmp_path, "report")
+    assert found == {"data.files": {"train": names}}
 
 
 def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ NOT_READ = {
 """Keys of these that change nothing of a stage: a download is the same however trees are written;
 silver has a beam of its own and parses the same in other batches; a teacher is the same however
 many sentences it is to parse, of whichever files."""
+LOCK_TIMES = 16
+"""How many times as long as params.yaml dvc.lock may be."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 
@@ -318,8 +320,9 @@ def _reading_lock(project: Path) -> Iterator[dict[str, Any]]:
     """The stages of dvc.lock. Raises UserError where the block finds them damaged."""
     file = project / "dvc.lock"
     try:
-        # That of a run may be a stranger's (reproduce).
-        content = yaml_text.read_yaml(read_text(file)) if file.exists() else {}
+        # That of a run may be a stranger's (reproduce). DVC writes a list of params.yaml once for
+        # each stage that reads it, an entry a line.
+        content = yaml_text.read_yaml(read_text(file), LOCK_TIMES) if file.exists() else {}
         yield dict(content.get("stages") or {})
     except (*yaml_text.ERRORS, AttributeError, KeyError):
         raise UserError(
