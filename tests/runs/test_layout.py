@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import tempfile
+import tracemalloc
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,21 @@ def test_no_more_are_kept_at_once_than_it_says(
     for count in range(1, len(made) + 1):
         known = dict(zip(made[:count], losses, strict=False))
         assert len(retention.kept(known)) <= retention.most()
+    assert retention.always() == retention.kept(dict.fromkeys(made))
     best_elsewhere = len(retention.always()) + settings.keep_best
     assert retention.most() == min(len(made), best_elsewhere)
+
+
+def test_what_is_kept_is_known_without_a_list_of_all_steps() -> None:
+    """As of a training until somebody stops it; this one would take ten megabytes."""
+    settings = rule(newest=2, best=1, every=0, named=()).settings
+    settings = dataclasses.replace(settings, steps=10**7, checkpoint_every=100)
+    tracemalloc.start()
+    kept = Retention(settings, (200, 250)).always()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept == {200, 10**7 - 100, 10**7}
+    assert peak < 100_000
 
 
 def test_of_equals_the_newer_is_better() -> None:

@@ -142,11 +142,17 @@ class Retention:
     def always(self, losses: Mapping[int, float | None] | None = None) -> set[int]:
         """Steps whose checkpoints a finished run has.
 
-        losses: as `losses` gives them; without them those that it has whatever its losses.
+        losses: as `losses` gives them; without them those that it has whatever its losses, by
+        arithmetic, as there may be billions of steps.
         """
-        often, last = self.settings.checkpoint_every, self.settings.steps
-        known = losses or {}
-        return self.kept({step: known.get(step) for step in [*range(often, last + 1, often), last]})
+        last = self.settings.steps
+        made = range(self.settings.checkpoint_every, last, self.settings.checkpoint_every)
+        if losses:
+            return self.kept({step: losses.get(step) for step in (*made, last)})
+        newest = made[max(0, len(made) + 1 - self.settings.keep_checkpoints) :]
+        named = (step for step in self.named if step in made)
+        every = self.settings.keep_every
+        return {*newest, *named, *(range(every, last, every) if every else ()), last}
 
     def kept_by(self, step: int) -> str:
         """The key of params.yaml by which a checkpoint of `always` is kept, whatever its loss."""
