@@ -29,6 +29,7 @@ from seq2sweep.errors import OperationalError, UserError, ending
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import agreement, exporting, to_marian, to_onnx
 from seq2sweep.export.agreement import Agreement
+from seq2sweep.export.protocol import Format
 from seq2sweep.export.to_ctranslate2 import Ctranslate2
 from seq2sweep.export.to_safetensors import Safetensors
 from seq2sweep.model.layers import sinusoids
@@ -236,17 +237,21 @@ def test_weights_that_are_lost_are_caught(made: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "exported").exists()
 
 
+@pytest.mark.parametrize("form", [Safetensors, to_marian.Marian])
 def test_a_full_disk_is_one_line(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: type[Format]
 ) -> None:
-    def full(translator: Translator, *given: Any) -> None:
+    def full(model: Any, *given: Any, **named: Any) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(Translator, "save", full)
+    if form is to_marian.Marian:
+        marian = pytest.importorskip("transformers").MarianMTModel
+        monkeypatch.setattr(marian, "save_pretrained", full)
     model, pairs = made()
     folder = tmp_path / "full" / "exported"
     with pytest.raises(OSError, match="No space left") as caught:
-        exporting.export(model, Safetensors(), folder, *pairs)
+        exporting.export(model, form(), folder, *pairs)
     line, status = ending(caught.value)
     assert line == f"No space left on device: {folder}; make room there and run it again"
     assert status == 1

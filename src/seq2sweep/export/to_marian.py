@@ -17,7 +17,15 @@ from torch import Tensor, nn
 
 from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.protocol import Bounds, Format, OnDone, needed, of_one_length, sentence_pieces
+from seq2sweep.export.protocol import (
+    Bounds,
+    Format,
+    OnDone,
+    disk_errors,
+    needed,
+    of_one_length,
+    sentence_pieces,
+)
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import DecoderLayer, EncoderLayer
@@ -75,7 +83,8 @@ class Marian(Format):
         made = transformers.MarianMTModel(_config(transformers, translator.model, longest)).eval()
         fill(made, translator.model)
         made.generation_config = _generation(transformers, translator, longest)
-        made.save_pretrained(folder)
+        with disk_errors():
+            made.save_pretrained(folder)
         _save_tokenizer(transformers, translator, folder)
 
     def opened(self, folder: Path, translator: Translator) -> _Opened:

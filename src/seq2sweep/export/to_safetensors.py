@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 from seq2sweep.config import without_places
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
-from seq2sweep.export.protocol import Bounds, Format, OnDone
+from seq2sweep.export.protocol import Bounds, Format, OnDone, disk_errors
 
 
 class Safetensors(Format):
@@ -32,12 +28,8 @@ class Safetensors(Format):
         found = card.facts(translator)
         handed_on = copy.copy(translator)
         handed_on.settings = without_places(translator.settings)
-        try:
+        with disk_errors():
             handed_on.save(folder, found)
-        except SafetensorError as error:  # it has no errors of its own for the disk's
-            if (number := re.search(r"os error (\d+)", str(error))) is None:
-                raise
-            raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
         (folder / card.NAME).write_text(card.render(translator, found), encoding="utf-8")
 
     def opened(self, folder: Path, translator: Translator) -> _Opened:
