@@ -93,6 +93,17 @@ def with_changes(project: Path, record: StoredRecord) -> None:
     git(project, "stash", "--include-untracked")
 
 
+def test_other_worktrees_whose_disk_is_away_stay(
+    project: Path, record: StoredRecord, asked: Any
+) -> None:
+    other, away = project.parent / "other", project.parent / "away"
+    git(project, "worktree", "add", "-q", "--detach", str(other))
+    other.rename(away)
+    make(project, record)
+    away.rename(other)
+    git(other, "status")
+
+
 def test_it_has_the_changes_and_the_parameters_of_the_run(
     project: Path, record: StoredRecord, asked: Any
 ) -> None:

@@ -116,8 +116,8 @@ def add_worktree(project: Path, folder: Path, commit: str, come_from: str | None
             f"the run's commit {commit} is not in this repository: git fetch "
             f"{'--unshallow ' * shallow}{shlex.quote([*known, 'REMOTE'][0])}, then run this again"
         )
-    git(project, "worktree", "prune")
     # Git locks it before anything else. Twice --force: in the place of one whose folder has gone.
+    # Others that have gone stay known: their disk may only be away.
     how = ("--quiet", "--detach", "--force", "--force", "--lock", "--reason", FILLING)
     try:
         git(project, "worktree", "add", *how, str(folder.resolve()), commit)
