@@ -311,6 +311,8 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
     monkeypatch.setattr(run_again, "available_cpus", lambda: 6)
     assert cluster(2) == (3, 2)
     assert cluster(3) == (3, None)
+    assert cluster(3, **{"cluster.workers": 2}) == (2, 3)
+    assert cluster(2, **{"cluster.workers": 4}) == (4, None)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")  # a running cluster's, which may have room
     assert cluster(3) == (3, 3)
     monkeypatch.setenv("RAY_ADDRESS", "local")
@@ -335,6 +337,7 @@ def test_a_trial_has_the_workers_and_threads_that_trained_it(
     assert sweep(3) == (2, 3)
     assert sweep(4) == (2, 4)
     assert sweep(5) == (2, 4)
+    assert sweep(5, **{"sweep.workers_per_trial": 1}) == (1, 5)
     assert sweep(3, **{"sweep.workers_per_trial": 1, "sweep.cpus_per_trial": 2}) == (1, 2)
     later = configuration.with_changes(tiny_config, {"sweep.cpus_per_trial": 0.5})
     assert sweep(4) == (2, 1), "several workers share no core"

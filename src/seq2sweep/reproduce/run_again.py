@@ -313,7 +313,10 @@ def _params(
         section |= ALONE
     if isinstance(workers, int) and isinstance(threads, int):
         section[of_workers] = workers
-        if config.cluster.running_address or workers * threads <= available_cpus():
+        name = "sweep" if record.stage == "sweep" else "cluster"
+        asked = settings.get(f"{name}.{of_workers}", workers)  # checked below
+        fit = isinstance(asked, int) and asked * threads <= available_cpus()
+        if config.cluster.running_address or fit:
             section[of_threads] = threads
         if record.stage == "sweep" and workers > 1:  # none of which shares a device
             for key in ("cpus_per_trial", "gpus_per_trial"):
