@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from seq2sweep import config as configuration
 from seq2sweep.cli import main
-from seq2sweep.compare.scored_run import find
+from seq2sweep.compare.scored_run import NotComparableError, find
 from seq2sweep.compare.why import retranslation
 from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of
 from seq2sweep.compare.why.retranslation import papers_config, papers_row
@@ -31,6 +31,7 @@ from seq2sweep.evaluate import bleu
 from seq2sweep.evaluate.translations_table import translations_table
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.model.architecture.transformer import Transformer
+from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.storage.atomic import sha256
 
 from ...conftest import Corpus
@@ -337,12 +338,54 @@ def test_as_many_checkpoints_are_named_as_are_averaged(
     assert cause.evidence == said
 
 
-def to_be_decoded_with(changes: dict[str, Any]) -> retranslation.Retranslation:
-    """The run, compared with the paper's settings and these."""
+@pytest.mark.parametrize(
+    ("changes", "averaged", "why"),
+    [
+        ({"average_checkpoints": 2}, [20, 30], None),
+        ({"checkpoint_steps": [20, 10]}, [10, 20], None),
+        ({"checkpoint_steps": [20, 40]}, None, "no checkpoint of step 40"),
+        ({"checkpoints": "best"}, None, "keeps its newest checkpoints, and not its best"),
+    ],
+)
+def test_of_a_trial_the_checkpoints_that_are_named_are_averaged(
+    project: Path,
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    averaged: list[int] | None,
+    why: str | None,
+) -> None:
+    """Or none: another mean would be told as that of those."""
+    evaluated(tiny_config, average_checkpoints=1)
+    trial = tmp_path / "trial"
+    for step in (10, 20, 30):
+        (trial / checkpoint_name(step)).mkdir(parents=True)
+    (trial / JOURNAL_NAME).touch()
+    again = to_be_decoded_with(changes, weights=trial)
+    read: list[Path] = []
+
+    def average(files: list[Path]) -> None:
+        read.extend(files)
+        raise NotComparableError("is enough")
+
+    monkeypatch.setattr(retranslation, "average", average)
+    if averaged is None:
+        assert "averaging" not in [cause.name for cause in again.causes()]
+        assert str(why) in again.untested()["averaging"]
+        return
+    with pytest.raises(NotComparableError, match="is enough"):
+        again.texts(["averaging"])
+    assert read == [trial / checkpoint_name(step) / "model.safetensors" for step in averaged]
+
+
+def to_be_decoded_with(changes: dict[str, Any], **of_run: Any) -> retranslation.Retranslation:
+    """The run, or one with these attributes, compared with the paper's settings and these."""
     output = run()
     assert output.run is not None
     wanted = {"evaluate": PAPERS | changes}
-    return retranslation.Retranslation(output.run, output.texts, wanted, no_one, no_one)
+    changed = dataclasses.replace(output.run, **of_run)
+    return retranslation.Retranslation(changed, output.texts, wanted, no_one, no_one)
 
 
 def no_one(sentences: int) -> None:

@@ -155,10 +155,7 @@ class Retranslation:
         if folder is None or not folder.is_dir():
             raise NotComparableError(f"the weights of {self._run.name} are not here")
         if (folder / layout.JOURNAL_NAME).exists():  # of a trial
-            kept = [path for path in layout.checkpoints(folder) if layout.is_regular(path)]
-            if not kept:
-                raise NotComparableError(f"{folder} has no checkpoint")
-            return [path / "model.safetensors" for path in kept[-config.average_checkpoints :]]
+            return [path / "model.safetensors" for path in _of_trial(folder, config)]
         if (folder / MANIFEST).exists():
             raise NotComparableError(
                 f"{folder} has the mean of its checkpoints alone: name the folder of the training"
@@ -177,6 +174,24 @@ class Retranslation:
         if not path.is_file() or sha256(path) != test_set["source"]:
             raise NotComparableError(f"{path} is not what was translated: run `dvc repro`")
         return [*read_lines(path)]
+
+
+def _of_trial(folder: Path, config: EvaluateConfig) -> list[Path]:
+    """The checkpoints of a trial that are averaged."""
+    kept = {
+        layout.checkpoint_step(path): path
+        for path in layout.checkpoints(folder)
+        if layout.is_regular(path)
+    }
+    if not kept:
+        raise NotComparableError(f"{folder} has no checkpoint")
+    if missing := sorted({*config.checkpoint_steps} - {*kept}):
+        raise NotComparableError(f"{folder} has no checkpoint of step {missing[0]}")
+    if config.checkpoint_steps:
+        return [kept[step] for step in sorted({*config.checkpoint_steps})]
+    if config.checkpoints == "best":
+        raise NotComparableError("a trial keeps its newest checkpoints, and not its best")
+    return [*kept.values()][-config.average_checkpoints :]
 
 
 def _evaluate(values: Mapping[str, Any]) -> EvaluateConfig:
