@@ -179,6 +179,14 @@ def test_the_widest_beam_is_that_of_the_evaluation_where_it_is_wider(
         wide.predict(pd.DataFrame({"text": ["alpha"]}), {"beam": 33})
 
 
+def test_its_weights_may_be_read_by_whoever_reads_the_rest(
+    model: TranslationModel, tmp_path: Path
+) -> None:
+    write_package(tmp_path / "model", model.translator)
+    files = [path for path in (tmp_path / "model").iterdir() if path.is_file()]
+    assert len({path.stat().st_mode & 0o777 for path in files}) == 1
+
+
 def test_a_full_disk_is_named(
     model: TranslationModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

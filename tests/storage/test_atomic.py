@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from seq2sweep.errors import UserError
 from seq2sweep.storage import atomic
@@ -61,6 +63,19 @@ def test_whole_folder_replaces_the_old_one(tmp_path: Path) -> None:
             (folder / content).write_text(content)
     assert [path.name for path in final.iterdir()] == ["new"]
     assert list(final.parent.iterdir()) == [final]
+
+
+@pytest.mark.parametrize(("umask", "rights"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_weights_have_the_rights_of_other_files(tmp_path: Path, umask: int, rights: int) -> None:
+    before = os.umask(umask)
+    try:
+        with atomic.whole_folder(tmp_path / "model") as folder:
+            (folder / "config.json").touch()
+            save_file({"x": torch.zeros(1)}, folder / "model.safetensors")
+    finally:
+        os.umask(before)
+    found = {path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()}
+    assert found == {rights}
 
 
 def test_an_old_folder_is_renamed_before_it_is_removed(

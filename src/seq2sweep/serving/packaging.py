@@ -18,7 +18,7 @@ from seq2sweep import code_fingerprint
 from seq2sweep.errors import NO_ROOM
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export.to_safetensors import Safetensors
-from seq2sweep.storage.atomic import naming
+from seq2sweep.storage.atomic import naming, share_weights
 
 LOADER = "seq2sweep.serving.pyfunc"
 """The module that MLflow loads the folder by; `tracking` names it in the MLmodel file."""
@@ -36,6 +36,7 @@ def write_package(folder: Path, translator: Translator) -> None:
 
 def _write(folder: Path, translator: Translator) -> None:
     Safetensors().write(translator, folder)
+    share_weights(folder)
     source = Path(seq2sweep.__file__).parent
     modules = code_fingerprint.modules(LOADER, source.parent, whole=True)
     # Kinds of parts are imported by the names that params.yaml has. Those of this model, which are

@@ -73,6 +73,7 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
     try:
         with naming(folder, NO_ROOM):
             yield partial
+            share_weights(partial)
             flush(*partial.rglob("*"), partial)
     except BaseException:
         # What lies there would take the room that the next try needs.
@@ -84,6 +85,14 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
     partial.rename(folder)
     flush(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def share_weights(folder: Path) -> None:
+    """Give weights the rights of a new file: safetensors leaves them to their owner alone."""
+    rights = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*.safetensors"):
+        with contextlib.suppress(PermissionError):  # linked here, and another user's
+            path.chmod(rights)
 
 
 def flush(*paths: Path) -> None:
