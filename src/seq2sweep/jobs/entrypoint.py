@@ -25,6 +25,7 @@ from seq2sweep.errors import (
 )
 from seq2sweep.jobs import dvc_stages, results
 from seq2sweep.paths import read_json
+from seq2sweep.redaction import redact
 
 DESCRIPTION = ".seq2sweep-job.json"
 """In the uploaded project, so that each job has a copy of its own: Ray keeps one for the same
@@ -97,7 +98,7 @@ def main() -> int:
     except (UserError, OperationalError, OSError) as error:
         line = f"seq2sweep {description.stage}: {error}"
         status = EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_FAILURE
-    print(line, flush=True)  # the last of the log
+    print(redact(line), flush=True)  # the last of the log
     return status
 
 
