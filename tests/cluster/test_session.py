@@ -184,7 +184,13 @@ def test_waiting_raises_what_the_work_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    "ends", [KeyboardInterrupt(), OSError("no bucket"), OperationalError("no bucket")]
+    "ends",
+    [
+        KeyboardInterrupt(),
+        OSError("no bucket"),
+        OperationalError("no bucket"),
+        UserError("a damaged line"),
+    ],
 )
 @pytest.mark.parametrize("heard", [True, False])
 def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(
@@ -199,7 +205,7 @@ def test_last_words_are_waited_for_where_there_is_somebody_to_say_them(
             raise ends
         ticks.append(done.is_set())
         if len(ticks) == 1:
-            raise OSError("still no bucket")
+            raise type(ends)("still") if isinstance(ends, Exception) else OSError("no bucket")
         done.set()
 
     with pytest.raises(type(ends)) as raised:

@@ -308,7 +308,7 @@ def while_waiting(
 
     def try_tick() -> None:
         # What ends the work is known: another error would only cut its last words.
-        with contextlib.suppress(OSError, OperationalError):
+        with contextlib.suppress(OSError, OperationalError, UserError):
             tick()
 
     asking: Future[bool] | None = None
@@ -327,7 +327,7 @@ def while_waiting(
         wait_until(lambda: False)
     except RayDiedError:  # nobody hears any more
         raise
-    except (KeyboardInterrupt, OSError, OperationalError):
+    except (KeyboardInterrupt, OSError, OperationalError, UserError):
         is_asked()
         if can_hear():
             interrupts.listen()
