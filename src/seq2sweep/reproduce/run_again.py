@@ -313,10 +313,8 @@ def _params(
         section |= ALONE
     if isinstance(workers, int) and isinstance(threads, int):
         section[of_workers] = workers
-        name = "sweep" if record.stage == "sweep" else "cluster"
-        asked = settings.get(f"{name}.{of_workers}", workers)  # checked below
-        fit = isinstance(asked, int) and asked * threads <= available_cpus()
-        if config.cluster.running_address or fit:
+        key = f"{'sweep' if record.stage == 'sweep' else 'cluster'}.{of_workers}"
+        if _have_room(config, settings.get(key, workers), threads):
             section[of_threads] = threads
         if record.stage == "sweep" and workers > 1:  # none of which shares a device
             for key in ("cpus_per_trial", "gpus_per_trial"):
@@ -332,6 +330,12 @@ def _params(
     if (fewest := cluster.get("min_workers")) is not None:
         cluster["min_workers"] = min(fewest, cluster["workers"])
     return as_params(values)
+
+
+def _have_room(config: Config, workers: Any, threads: int) -> bool:
+    """Whether so many workers may have so many threads each; no number is refused elsewhere."""
+    here = isinstance(workers, int) and workers * threads <= available_cpus()
+    return here or config.cluster.running_address is not None
 
 
 def _sections(record: StoredRecord) -> dict[str, dict[str, Any]]:
