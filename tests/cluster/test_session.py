@@ -399,6 +399,27 @@ def run_script(body: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+def test_a_cluster_of_another_python_is_told_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray says them below its first line; starting the cluster or another address is no mend."""
+    versions = "    Ray: {0}\n    Python: 3.11.{1}\n"
+    started, here = (versions.format(ray.__version__, patch) for patch in (4, 9))
+    said = f"Version mismatch: The cluster was started with:\n{started}This process was:\n{here}"
+    monkeypatch.setattr(session, "_check_reachable", lambda *about: None)
+    monkeypatch.setattr(session, "check_own_code", lambda: None)
+    monkeypatch.setattr(session.ray, "init", Mock(side_effect=RuntimeError(said)))
+    with pytest.raises(UserError) as caught, contextlib.ExitStack() as stack:
+        session._join("10.0.0.1:6379", "cluster.address", stack)
+    told = str(caught.value)
+    assert told.startswith("cluster.address: Version mismatch: ")
+    assert "Python: 3.11.4 This" in told
+    assert told.endswith(
+        "Python: 3.11.9: have the same Python, and the packages of constraints.txt, here and on "
+        "all nodes"
+    )
+
+
 def test_a_running_cluster_is_joined_and_left_alone(cluster: None) -> None:
     """By cluster.address, and as a submitted job, which finds its cluster in RAY_ADDRESS."""
     address = ray.get_runtime_context().gcs_address

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -160,11 +161,8 @@ def cpus_per_worker(config: ClusterConfig, machines: list[Node]) -> int:
 
 def describe(machines: list[Node]) -> str:
     """`1 node of 8 CPUs, 0 GPUs`."""
-    kinds = [f"{node.cpus:g} CPUs, {node.gpus:g} GPUs" for node in machines]
-    return " and ".join(
-        f"{kinds.count(kind)} node{'s' if kinds.count(kind) > 1 else ''} of {kind}"
-        for kind in dict.fromkeys(kinds)
-    )
+    kinds = Counter(f"{node.cpus:g} CPUs, {node.gpus:g} GPUs" for node in machines)
+    return " and ".join(f"{n} node{'s' * (n > 1)} of {kind}" for kind, n in kinds.items())
 
 
 def idle_gpus(used: float, keys: str) -> str | None:
@@ -214,8 +212,7 @@ def _lack(
 ALIVE_SECONDS = 1.0
 """How often it is looked whether Ray lives."""
 HEAD_SECONDS = 20.0
-"""How long the head of a cluster may be away. Ray would end this process, without a word that a
-reader understands, when it has been away for a minute."""
+"""How long a head may be away. After a minute Ray would end this process without a clear word."""
 
 
 class _Alive:
@@ -268,8 +265,7 @@ require_alive = _Alive()
 
 
 LAST_WORDS_SECONDS = 90.0
-"""How long work may take to end by itself when it was asked to: a node may learn late of a new file
-on a network file system."""
+"""How long work may take to end when it was asked to: a node may learn late of a file on NFS."""
 
 UNHEARD = (
     "the workers could not be asked to save, as the storage failed: fix it; steps since their last "
@@ -291,9 +287,9 @@ def while_waiting(
     Ray's blocking calls take over Ctrl-C when they run in the main thread, so they do not.
 
     ask: asks the work to end by itself, in a thread as well; False when the storage fails, and then
-    it is called again and again. can_hear: whether there is somebody to ask. Then a
-    KeyboardInterrupt, or an OSError or OperationalError of `tick`, goes on its way when the work
-    has ended, `last_words` seconds after it was asked or could not be, or with the next one.
+    it is called again and again. can_hear: whether there is somebody to ask. Then what ends this, a
+    KeyboardInterrupt or an error of `tick` that is foreseen, goes on its way when the work has
+    ended, `last_words` seconds after it was asked or could not be, or with the next one.
     """
     outcome = in_thread(work, "ray-call")
 
@@ -352,6 +348,7 @@ WITHOUT = {
     "RAY_ADDRESS": "unset it to use this machine",
 }
 """What to do where no cluster is to be joined, by what names one."""
+ONE_VERSION = "have the same Python, and the packages of constraints.txt, here and on all nodes"
 
 
 def _join(address: str, named_by: str, stack: contextlib.ExitStack) -> None:
@@ -394,6 +391,9 @@ def _check_reachable(address: str, named_by: str) -> None:
 
 
 def _unreachable(address: str, named_by: str, error: Exception) -> NoReturn:
+    said = " ".join(str(error).split())
+    if said.startswith("Version mismatch"):
+        raise UserError(f"{named_by}: {said}: {ONE_VERSION}") from None
     raise UserError(
         f"{named_by}: no Ray cluster can be reached at {address} ({first_line(error)}); start it, "
         f"fix the address (host:6379), or {WITHOUT[named_by]}"
