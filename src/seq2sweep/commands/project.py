@@ -214,7 +214,7 @@ def _add_submit(commands: Commands) -> None:
 
 
 def _submit(options: argparse.Namespace) -> None:
-    from seq2sweep.jobs import submit
+    from seq2sweep.jobs import results, submit
 
     config = configuration.load(PARAMS)
     with console.never_silent("asking DVC what has changed"):
@@ -222,6 +222,7 @@ def _submit(options: argparse.Namespace) -> None:
     if options.dry_run:
         print(submit.overview(wanted))
         submit.check_records_stay(config, wanted)
+        results.values_of(config.cluster.job_environment)
     else:
         # It follows the job to its end, whose status it has, as a stage does under `| head`.
         console.ready_streams(lasting=True)

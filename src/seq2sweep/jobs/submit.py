@@ -312,6 +312,7 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
 
     # Not of a job that is attached to or has finished: where it records has been decided.
     check_records_stay(config, wanted)
+    given = results.values_of(config.cluster.job_environment)
     for path, total in wanted.inputs.items():
         results.put(wanted.project, [path], storage, results.of_input(total, path))
     about = {"stage": wanted.stage, "commit": wanted.commit, "storage": storage.address}
@@ -334,7 +335,7 @@ def _submit(server: JobServer, config: Config, wanted: Order, storage: Storage, 
         archive = Path(folder) / "project.zip"
         bundle.write_zip(archive, files)
         if values is not None:
-            storage.write_private(values, results.values_of(config.cluster.job_environment))
+            storage.write_private(values, given)
         # Without an answer, or interrupted, the job may be there and want its values.
         taken = True
         try:
