@@ -710,6 +710,25 @@ def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
         results.values_of(["PATH", "NOT_SET"])
 
 
+def test_a_variable_that_is_not_set_is_told_before_anything_is_uploaded(
+    stub: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(stub.folder)
+    given = {"cluster.job_environment": ["PATH", "NOT_SET"], "tracking.uri": "http://host:5000"}
+    stub.set(given)
+    server, empty = Mock(), tmp_path / "empty"
+    wanted = order(stub)
+    with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
+        jobs._submit(server, load(stub), wanted, storage_at(str(empty)), wanted.job)
+    assert [path for path in empty.rglob("*") if path.is_file()] == []
+    server.submit.assert_not_called()
+    assert cli.main(["submit", "--dry-run"]) == 2
+    assert "job_environment names NOT_SET, which is not set" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "outcome", [KeyboardInterrupt, OperationalError, job_client.JobRefusedError, False, True]
 )
@@ -1104,6 +1123,17 @@ class FakeTaker:
 
 
 STARTING = RuntimeError("Request failed with status code 500: No available agent to submit job")
+TRACE = """Traceback (most recent call last):
+  File "job_head.py", line 402, in submit_job
+RuntimeError: Failed to store the package.
+"""
+
+
+def failing(status: int) -> Exception:
+    """What Ray's client says of a head that fails itself: it answers with a trace."""
+    return RuntimeError(f"Request failed with status code {status}: {TRACE}.")
+
+
 TAKEN = RuntimeError("Job with submission_id train-1 already exists.")
 LOST = requests.ConnectionError("Remote end closed connection without response")
 OURS = {"stage": "train", "values": "jobs/values/train-1.7.ab"}
@@ -1161,6 +1191,16 @@ def test_a_server_that_takes_no_job_is_given_up(
     assert re.search(
         r"(?m)^waiting .* the (cluster can start jobs|job server), ", capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize(("status", "refused"), [(500, False), (400, True)])
+def test_of_a_server_that_fails_the_reason_is_told(status: int, refused: bool) -> None:
+    """Which may have taken the job before it failed."""
+    with pytest.raises(OperationalError) as caught:
+        job_server(FakeTaker([failing(status)], {})).submit("train-1", "true", Path("p.zip"), {})
+    said = "the job server refused the job: RuntimeError: Failed to store the package."
+    assert str(caught.value) == said
+    assert isinstance(caught.value, job_client.JobRefusedError) is refused
 
 
 class SlowTaker(BaseHTTPRequestHandler):

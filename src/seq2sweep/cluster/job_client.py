@@ -82,7 +82,7 @@ class JobServer:
             return list(self._client.list_jobs())
         except _TROUBLE as error:
             raise OperationalError(
-                f"the job server does not list its jobs: {_first_line(error)}"
+                f"the job server does not list its jobs: {_said(error)}"
             ) from None
 
     def submit(
@@ -108,14 +108,16 @@ class JobServer:
                 if "already exists" in str(error):
                     return lost and self._is_of(name, about)
                 if "No available agent" not in str(error) or time.monotonic() > give_up:
-                    kind = OperationalError if lost else JobRefusedError
-                    reason = _first_line(error)
+                    # A server that has failed may have taken the job before.
+                    unknown = lost or (_status(error) == 500 and _is_trace(error))
+                    kind = OperationalError if unknown else JobRefusedError
+                    reason = _said(error)
                     raise kind(f"the job server refused the job: {reason}") from None
                 console.doing("waiting until the cluster can start jobs")
             except OSError as error:
                 if time.monotonic() > give_up:
                     raise OperationalError(
-                        f"the job server did not answer ({_first_line(error)}): submit again, "
+                        f"the job server did not answer ({_said(error)}): submit again, "
                         "which attaches to the job if it has been taken"
                     ) from None
                 lost = True
@@ -128,7 +130,7 @@ class JobServer:
             return bool(self._client.get_job_info(name).metadata == about)
         except _TROUBLE as error:
             raise OperationalError(
-                f"the job server gives no status of {name}: {_first_line(error)}"
+                f"the job server gives no status of {name}: {_said(error)}"
             ) from None
 
     def follow(self, name: str, write: Callable[[str], object]) -> JobDetails:
@@ -161,7 +163,7 @@ class JobServer:
                 if status == 404 or time.monotonic() - log.heard > PATIENCE_SECONDS:
                     if ended is None:
                         raise JobServerAwayError from None
-                    console.say(f"the rest of {name}'s log cannot be had: {_first_line(error)}")
+                    console.say(f"the rest of {name}'s log cannot be had: {_said(error)}")
                     return ended
                 time.sleep(1)
 
@@ -265,10 +267,19 @@ def _wants_token(address: str) -> NoReturn:
 
 def _unreachable(address: str, error: Exception) -> NoReturn:
     raise UserError(
-        f"no job server of Ray answers at {address} ({_first_line(error)}): start the cluster, or "
+        f"no job server of Ray answers at {address} ({_said(error)}): start the cluster, or "
         "fix cluster.job_server (http://host:8265)"
     ) from None
 
 
-def _first_line(error: Exception) -> str:
-    return first_line(error)[:300]
+def _said(error: Exception) -> str:
+    """Its first line; of a trace, which the server answers with where it fails itself, the last."""
+    if not _is_trace(error):
+        return first_line(error)[:300]
+    # Behind it stands the end of Ray's own sentence.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" .")]
+    return lines[-1][:300]
+
+
+def _is_trace(error: Exception) -> bool:
+    return "Traceback (most recent call last)" in str(error)
