@@ -435,7 +435,6 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "wait_until(lambda: False, last_words, try_tick)",
                 "wait_until(lambda: False, last_words)",
             ),
-            (" | own_code()", ""),
             ("node.cpus / node.gpus if gpus and node.gpus else node.cpus", "node.cpus"),
             ("max(room.values()) if gpus else 1", "1"),
             ("strict=True) if places([node], 1, gpus)]", "strict=True)]"),
@@ -490,6 +489,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/cluster/test_tasks.py": {
+        f"{PACKAGE}/cluster/session.py": [(" | own_code()", "")],
         f"{PACKAGE}/cluster/tasks.py": [
             ("console.doing(self._lack() or usual)", "console.doing(usual)"),
             ("        error.cause.add_note(", "        str("),

@@ -492,48 +492,6 @@ def test_code_with_a_secret_is_not_uploaded_to_a_cluster_that_is_joined(
     joined.assert_not_called()
 
 
-OTHER_CODE = """
-import os
-from dataclasses import replace
-from ray.cluster_utils import Cluster
-from seq2sweep.cluster.tasks import on_node
-
-def asked():
-    import seq2sweep
-    return hasattr(seq2sweep, "OTHER"), os.environ["THEIRS"], os.environ["OMP_WAIT_POLICY"]
-
-def ask_all():
-    print([ray.get(on_node(node["NodeID"], asked)) for node in ray.nodes()])
-
-nodes = {"num_cpus": 1, "include_dashboard": False}
-cluster = Cluster(initialize_head=True, head_node_args=nodes)
-try:
-    with ray_session(replace(config, address=cluster.address)):
-        ask_all()
-        cluster.add_node(num_cpus=1)
-        ask_all()
-finally:
-    cluster.shutdown()
-"""
-
-
-def test_workers_run_the_drivers_code_also_on_nodes_that_join_later(temporary: Path) -> None:
-    """In a job that was submitted with settings of its own, on nodes that have other code."""
-    other = temporary / "other"
-    (other / "seq2sweep").mkdir(parents=True)
-    (other / "seq2sweep/__init__.py").write_text("OTHER = True\n")
-    job = {"runtime_env": {"env_vars": {"THEIRS": "kept"}, "excludes": ["data"]}}
-    output, _ = run_script(
-        # Of this process alone, which has started: not of the nodes that it starts.
-        f"import os\nos.environ['PYTHONPATH'] = '{other}'\n{OTHER_CODE}",
-        RAY_TMPDIR=str(temporary),
-        RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job),
-        OMP_WAIT_POLICY="active",
-    ).communicate(timeout=LONGEST_WAIT)
-    of_node = (False, "kept", "active")
-    assert output.splitlines() == [str([of_node]), str([of_node, of_node])]
-
-
 EDITED = """
 from pathlib import Path
 import seq2sweep

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import functools
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -39,10 +42,6 @@ from tests.conftest import Corpus
 
 def where(x: int) -> tuple[int, str]:
     return x, ray.get_runtime_context().get_node_id()
-
-
-def process(x: int) -> int:
-    return os.getpid()
 
 
 def refuse(limit: int, x: int) -> int:
@@ -203,52 +202,120 @@ def test_encoding_by_tasks_gives_the_bytes_of_one_process(
         assert (tmp_path / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()
 
 
-TWO_NODES = """
-import pathlib, sys
+JOINED = """
+import os, pathlib, sys, time
+from dataclasses import replace
 from ray.cluster_utils import Cluster
 import ray
-from seq2sweep.cluster.tasks import ray_tasks
+from seq2sweep import presets
+from seq2sweep.cluster.session import ray_session
+from seq2sweep.cluster.tasks import on_node, ray_tasks
 from seq2sweep.data import bitext
 from seq2sweep.data.vocabulary import Vocabulary
-from tests.cluster.test_tasks import process, where
 
 clean, vocabulary, encoded = map(pathlib.Path, sys.argv[1:4])
+# Of this process alone, which has started: not of the nodes that it starts.
+os.environ["PYTHONPATH"] = sys.argv[4]
 bitext.BYTES_PER_CHUNK = 1000
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-node = cluster.add_node(num_cpus=1, num_gpus=1)
-ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-texts = {side: clean / f"train.{side}.txt" for side in ("source", "target")}
-languages = {"source": "en", "target": "de"}
-bitext.write_split(encoded, "train", texts, Vocabulary.open(vocabulary), languages, ray_tasks)
-print(len({node for _, node in ray_tasks(where, range(40))}), "nodes")
-print(len({*ray_tasks(process, range(4), gpus=1)}), "process on the GPU")
-cluster.remove_node(node)
-cluster.add_node(num_cpus=1, num_gpus=2)
-print(len({*ray_tasks(process, range(3), gpus=1)}), "processes where there are several")
-ray.shutdown()
-cluster.shutdown()
+
+def asked():
+    import seq2sweep
+    return hasattr(seq2sweep, "OTHER"), os.environ["THEIRS"], os.environ["OMP_WAIT_POLICY"]
+
+def where(x):
+    time.sleep(0.05)  # else one node has done all before Ray knows that the other is free again
+    return ray.get_runtime_context().get_node_id()
+
+def process(x):
+    return os.getpid()
+
+def ask_all():
+    print([ray.get(on_node(node["NodeID"], asked)) for node in ray.nodes()])
+
+def work():
+    ask_all()
+    node = cluster.add_node(num_cpus=1, num_gpus=1)
+    ask_all()
+    texts = {side: clean / f"train.{side}.txt" for side in ("source", "target")}
+    languages = {"source": "en", "target": "de"}
+    pieces = Vocabulary.open(vocabulary)
+    bitext.write_split(encoded, "train", texts, pieces, languages, ray_tasks)
+    print(len({*ray_tasks(where, range(40))}), "nodes")
+    print(len({*ray_tasks(process, range(4), gpus=1)}), "process on the GPU")
+    cluster.remove_node(node)
+    cluster.add_node(num_cpus=1, num_gpus=2)
+    print(len({*ray_tasks(process, range(3), gpus=1)}), "processes where there are several")
+
+nodes = {"num_cpus": 1, "include_dashboard": False}
+cluster = Cluster(initialize_head=True, head_node_args=nodes)
+try:
+    with ray_session(replace(presets.load("phrasebook").config.cluster, address=cluster.address)):
+        work()
+finally:
+    cluster.shutdown()
 """
 
 
-def test_two_nodes_write_the_bytes_of_one_process(tiny_corpus: Corpus, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Joined:
+    """lines: that the driver of JOINED wrote; errors: likewise; encoded: a folder."""
+
+    lines: list[str]
+    errors: str
+    encoded: Path
+
+
+@pytest.fixture(scope="module")
+def joined(tiny_corpus: Corpus) -> Iterator[Joined]:
+    """A job that was submitted with settings of its own, on nodes that have other code."""
     root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root), str(root / "src")])
-    folder = tempfile.mkdtemp(prefix="s2s-two-", dir="/tmp")
-    environment = {**os.environ, "PYTHONPATH": paths, "RAY_TMPDIR": folder}
-    environment.pop("RAY_ADDRESS", None)
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_NODES, tiny_corpus.clean, tiny_corpus.vocabulary, tmp_path],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_WAIT,
-        check=False,
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    assert "2 nodes" in done.stdout, done.stderr
+    folder = Path(tempfile.mkdtemp(prefix="s2s-two-", dir="/tmp"))
+    other, encoded = folder / "other", folder / "encoded"
+    (other / "seq2sweep").mkdir(parents=True)
+    (other / "seq2sweep/__init__.py").write_text("OTHER = True\n")
+    encoded.mkdir()
+    job = {"runtime_env": {"env_vars": {"THEIRS": "kept"}, "excludes": ["data"]}}
+    # But for what a Ray in this process has set there for its own children.
+    usual = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_AUTH_MODE")}
+    try:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                JOINED,
+                tiny_corpus.clean,
+                tiny_corpus.vocabulary,
+                encoded,
+                other,
+            ],
+            env=usual
+            | {
+                "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")]),
+                "RAY_TMPDIR": str(folder),
+                "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(job),
+                "OMP_WAIT_POLICY": "active",
+            },
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_WAIT,
+            check=False,
+        )
+        yield Joined(done.stdout.splitlines(), done.stderr, encoded)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_workers_run_the_drivers_code_also_on_nodes_that_join_later(joined: Joined) -> None:
+    of_node = (False, "kept", "active")
+    said = [str([of_node]), str([of_node, of_node])]
+    assert joined.lines[:2] == said, joined.errors
+
+
+def test_two_nodes_write_the_bytes_of_one_process(tiny_corpus: Corpus, joined: Joined) -> None:
+    assert "2 nodes" in joined.lines, joined.errors
     # Which loads torch and the model once.
-    assert "\n1 process on the GPU" in done.stdout
+    assert "1 process on the GPU" in joined.lines
     # Of which a process, once it has opened one, may be given another.
-    assert "\n3 processes where there are several" in done.stdout
-    for name in ("train.json", *read_header(tmp_path, "train")["files"]):
-        assert (tmp_path / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()
+    assert "3 processes where there are several" in joined.lines
+    for name in ("train.json", *read_header(joined.encoded, "train")["files"]):
+        assert (joined.encoded / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()
