@@ -492,33 +492,6 @@ def test_code_with_a_secret_is_not_uploaded_to_a_cluster_that_is_joined(
     joined.assert_not_called()
 
 
-EDITED = """
-from pathlib import Path
-import seq2sweep
-
-def is_edited():
-    from seq2sweep import console
-    return hasattr(console, "EDITED")
-
-file = Path(seq2sweep.__path__[0]) / "console.py"
-file.with_name(".gitignore").write_text(file.name)
-with ray_session(config):
-    file.write_text(file.read_text() + "EDITED = True\\n")
-    print(ray.get(ray.remote(is_edited).remote()))
-"""
-
-
-def test_workers_run_the_code_that_was_there_when_ray_started(temporary: Path) -> None:
-    """All of it, also in a job, whose own upload this Ray does not have."""
-    copy_project(temporary / "clone", "src")
-    source = temporary / "clone/src"
-    job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}}
-    output, _ = run_script(
-        EDITED, PYTHONPATH=str(source), RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job)
-    ).communicate(timeout=LONGEST_WAIT)
-    assert output.splitlines()[-1:] == ["False"]
-
-
 def test_variables_for_ray_do_not_stay_and_the_users_own_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -621,10 +594,36 @@ def said_folder(lines: Iterable[str]) -> Path:
     return Path(next(line for line in lines if not line.startswith("Ray is still")).strip())
 
 
-def test_no_process_and_no_file_is_left_of_a_driver_that_raises() -> None:
-    script = run_script(f"with ray_session(config):\n{BUSY}    raise ValueError\n")
+EDITED = f"""
+from pathlib import Path
+import seq2sweep
+
+def is_edited():
+    from seq2sweep import console
+    return hasattr(console, "EDITED")
+
+file = Path(seq2sweep.__path__[0]) / "console.py"
+file.with_name(".gitignore").write_text(file.name)
+with ray_session(config):
+    file.write_text(file.read_text() + "EDITED = True\\n")
+    print(ray.get(ray.remote(is_edited).remote()))
+{BUSY}    raise ValueError
+"""
+
+
+def test_workers_run_the_code_of_the_start_and_nothing_is_left_of_a_driver_that_raises(
+    temporary: Path,
+) -> None:
+    """All of the code, also in a job, whose own upload this Ray does not have; nothing: neither a
+    process nor a file."""
+    copy_project(temporary / "clone", "src")
+    source = temporary / "clone/src"
+    job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_0123456789abcdef.zip"}}
+    script = run_script(EDITED, PYTHONPATH=str(source), RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job))
     assert script.stdout is not None
-    folder = said_folder(script.stdout)
+    lines = (line for line in script.stdout if not line.startswith("Ray is still"))
+    assert next(lines) == "False\n"
+    folder = said_folder(lines)
     assert folder.is_dir()
     assert script.wait(timeout=LONGEST_WAIT) == 1
     named = [p for p in psutil.process_iter(["cmdline"]) if str(folder) in str(p.info["cmdline"])]
