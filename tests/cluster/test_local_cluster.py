@@ -27,9 +27,11 @@ import psutil
 import pytest
 from ray._private import node, services
 
+from seq2sweep import console
 from seq2sweep.cluster import local_cluster, ray_internals, reaper, session
 from seq2sweep.cluster.signals import ENDINGS, held_back, signals_as_interrupts
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.tracking import relay_thread
 from tests.cluster.chaos import LONGEST_WAIT
 
 STRANGER = Path(__file__).with_name("stranger.py")
@@ -435,23 +437,21 @@ def test_noise_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert (tmp_path / local_cluster.NOISE).read_text().count("noise") == 2
 
 
-def test_what_is_said_on_standard_errors_as_ray_starts_is_no_noise(tmp_path: Path) -> None:
+def test_what_is_said_on_standard_errors_as_ray_starts_is_no_noise(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By whose standard output is for results, and of MLflow by the thread that sends to it."""
-    program = (
-        "import contextlib, sys\n"
-        "from seq2sweep import console\n"
-        "from seq2sweep.cluster import local_cluster\n"
-        "from seq2sweep.tracking import relay_thread\n"
-        f"with local_cluster.noise_to({str(tmp_path)!r}):\n"
-        "    print('noise', file=sys.stderr)\n"
-        "    relay_thread._say('MLflow cannot be used')\n"
-        "    with contextlib.redirect_stdout(sys.stderr):\n"
-        "        console.say('Ray is still starting')\n"
-        "console.say('started', file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    # As a process of its own has it: pytest's goes past descriptor 2.
+    with open(2, "w", buffering=1, closefd=False) as errors:
+        monkeypatch.setattr(sys, "stderr", errors)
+        with local_cluster.noise_to(str(tmp_path)):
+            print("noise", file=sys.stderr)
+            relay_thread._say("MLflow cannot be used")
+            with contextlib.redirect_stdout(sys.stderr):
+                console.say("Ray is still starting")
+        console.say("started", file=sys.stderr)
     said = "seq2sweep: MLflow cannot be used\nRay is still starting\nstarted\n"
-    assert (done.stdout, done.stderr) == ("", said)
+    assert capfd.readouterr() == ("", said)
     assert (tmp_path / local_cluster.NOISE).read_text() == "noise\n"
 
 
