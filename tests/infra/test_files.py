@@ -267,6 +267,28 @@ def test_the_head_stays_and_workers_are_on_spot_machines() -> None:
         assert all(disk["Ebs"]["Encrypted"] for disk in machine["BlockDeviceMappings"])
 
 
+@pytest.mark.parametrize(("locked", "status"), [(0, 0), (2, 0), (99, 1)])
+def test_packages_of_a_machine_wait_for_its_own_updates(
+    tmp_path: Path, locked: int, status: int
+) -> None:
+    """apt-get is locked so many times, as in the first minutes of a machine."""
+    command = documents(INFRA / "ray/aws.yaml")[0]["initialization_commands"][0]
+    calls = tmp_path / "calls"
+    for program, does in {
+        "sudo": f'echo "$@" >> {calls}; test "$(grep -c update {calls})" -gt {locked} || exit 100',
+        "sleep": "",
+    }.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / program).chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-c", command], env={"PATH": path})
+    assert done.returncode == status
+    *updates, last = calls.read_text().splitlines()
+    assert len(updates) == min(locked + 1, 29)
+    packages = "git nfs-common python3-venv" if status == 0 else "apt-get update -qq"
+    assert last.endswith(packages)
+
+
 # --- prices --------------------------------------------------------------------------------------
 
 
