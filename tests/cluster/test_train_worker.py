@@ -17,7 +17,7 @@ import torch
 
 from seq2sweep import config as configuration
 from seq2sweep.cluster import train_worker as worker
-from seq2sweep.cluster.train_worker import train_worker
+from seq2sweep.cluster.train_worker import START_SECONDS, train_worker
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.runs import event_writer, journal, watchdog
@@ -167,6 +167,24 @@ def test_all_wait_together_for_a_slow_upload(
     assert patience[1:6] == [made.config.cluster.hang_seconds] * 5
     # The end waits for the last checkpoint, which a busy disk may take longer to have.
     assert set(patience[6:]) <= {made.config.cluster.hang_seconds}
+
+
+@pytest.mark.parametrize(("hang_seconds", "waits"), [(60, START_SECONDS), (5000, 5000)])
+def test_a_start_may_take_as_long_as_an_update(
+    make_worker: Callable[[int], Worker],
+    monkeypatch: pytest.MonkeyPatch,
+    hang_seconds: int,
+    waits: float,
+) -> None:
+    """As where a large checkpoint is verified on a slow disk."""
+    patience: list[float] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: patience.append(s))
+    made = make_worker(0)
+    changes = {"cluster.hang_seconds": hang_seconds}
+    made.config = configuration.with_changes(made.config, changes)
+    made.hears = [{"resume": None, "precision": None, "tokens_per_pass": None}, False, False]
+    made.start()
+    assert patience[:2] == [waits, hang_seconds]
 
 
 @pytest.mark.parametrize("fsdp", [True, False])

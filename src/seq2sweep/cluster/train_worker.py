@@ -50,7 +50,9 @@ def train_worker(settings: dict[str, Any]) -> None:
     rank, device = context.get_world_rank(), ray.train.torch.get_device()
     hang_log = store.logs / HANG_LOG_NAME.format(rank=rank)
     with contextlib.ExitStack() as stack:
-        with with_retries(lambda: Watchdog(START_SECONDS + store.start_seconds, hang_log)):
+        # Not less than of an update, or the remedy for a slow storage would not reach it.
+        patience = max(START_SECONDS, config.cluster.hang_seconds) + store.start_seconds
+        with with_retries(lambda: Watchdog(patience, hang_log)):
             start = _start(config, store, stack) if rank == 0 else None
             # All do what the first one says: on a network file system they may see different files.
             start = ray.train.collective.broadcast_from_rank_zero(start)
