@@ -30,7 +30,7 @@ date 2020-13-45."""
 def read_yaml(text: str, times: int = 1) -> Any:
     """What YAML text holds; raises one of ERRORS where it holds nothing that can be used.
 
-    times: as many bytes and values as a file has that people write.
+    times: how many times as long it may be as a file that people write.
 
     Refused besides what is no YAML: a key that appears twice (PyYAML keeps the last without a
     word), more than the bounds above, an alias inside of what it stands for, whole numbers of more

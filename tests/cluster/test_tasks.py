@@ -85,7 +85,7 @@ import os, time
 usual = os.environ.setdefault
 
 def fewer(name, value):
-    # For each a worker starts: a sixth of those that our code asks for ends as well, or does not.
+    # Each try starts a worker. A sixth of the tries shows as well whether they end.
     return usual(name, str(int(value) // 6) if name == "RAY_task_oom_retries" else value)
 
 os.environ.setdefault = fewer

@@ -1125,13 +1125,12 @@ class FakeTaker:
 STARTING = RuntimeError("Request failed with status code 500: No available agent to submit job")
 TRACE = """Traceback (most recent call last):
   File "job_head.py", line 402, in submit_job
-RuntimeError: Failed to store the package.
 """
 
 
-def failing(status: int) -> Exception:
+def failing(status: int, raised: str = "RuntimeError: Failed to store.") -> Exception:
     """What Ray's client says of a head that fails itself: it answers with a trace."""
-    return RuntimeError(f"Request failed with status code {status}: {TRACE}.")
+    return RuntimeError(f"Request failed with status code {status}: {TRACE}{raised}\n.")
 
 
 TAKEN = RuntimeError("Job with submission_id train-1 already exists.")
@@ -1193,14 +1192,31 @@ def test_a_server_that_takes_no_job_is_given_up(
     )
 
 
-@pytest.mark.parametrize(("status", "refused"), [(500, False), (400, True)])
-def test_of_a_server_that_fails_the_reason_is_told(status: int, refused: bool) -> None:
-    """Which may have taken the job before it failed."""
-    with pytest.raises(OperationalError) as caught:
-        job_server(FakeTaker([failing(status)], {})).submit("train-1", "true", Path("p.zip"), {})
-    said = "the job server refused the job: RuntimeError: Failed to store the package."
-    assert str(caught.value) == said
+OF_AGENT = failing(400, "ValueError: no such folder")
+AWAY = """grpc.aio.AioRpcError: <AioRpcError of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+>"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "refused"),
+    [
+        (failing(500), r"the job server failed \(RuntimeError: Failed to store\): submit", False),
+        (failing(500, AWAY), "AioRpcError of .* StatusCode.UNAVAILABLE >.: submit again", False),
+        (failing(400), "refused the job: RuntimeError: Failed to store$", True),
+        # The head fails as the agent has refused.
+        (failing(500, str(OF_AGENT)), "refused the job: ValueError: no such folder$", True),
+    ],
+    ids=["failing", "several lines", "refusing", "agent refusing"],
+)
+def test_of_a_server_that_fails_the_reason_is_told(
+    error: Exception, said: str, refused: bool
+) -> None:
+    """It may have taken the job before it failed."""
+    with pytest.raises(OperationalError, match=said) as caught:
+        job_server(FakeTaker([error], {})).submit("train-1", "true", Path("p.zip"), {})
     assert isinstance(caught.value, job_client.JobRefusedError) is refused
+    assert "Traceback" not in str(caught.value)
 
 
 class SlowTaker(BaseHTTPRequestHandler):

@@ -345,6 +345,7 @@ def test_a_trial_has_the_workers_and_threads_that_trained_it(
         configuration.dump(configuration.with_changes(tiny_config, {"cluster.storage": "s3://b/x"}))
     )
     assert sweep(2) == (1, 2), "a bucket serves trials of one worker"
+    assert sweep(5) == (1, 5), "which has room for more threads than two"
 
 
 @pytest.mark.parametrize("recorded", [True, False])

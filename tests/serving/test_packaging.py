@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -182,7 +183,11 @@ def test_the_widest_beam_is_that_of_the_evaluation_where_it_is_wider(
 def test_its_weights_may_be_read_by_whoever_reads_the_rest(
     model: TranslationModel, tmp_path: Path
 ) -> None:
-    write_package(tmp_path / "model", model.translator)
+    before = os.umask(0o022)
+    try:
+        write_package(tmp_path / "model", model.translator)
+    finally:
+        os.umask(before)
     files = [path for path in (tmp_path / "model").iterdir() if path.is_file()]
     assert len({path.stat().st_mode & 0o777 for path in files}) == 1
 

@@ -78,6 +78,19 @@ def test_weights_have_the_rights_of_other_files(tmp_path: Path, umask: int, righ
     assert found == {rights}
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP])
+def test_weights_whose_rights_cannot_be_changed_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*about: object, **more: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with atomic.whole_folder(tmp_path / "model") as folder:
+        (folder / "model.safetensors").touch()
+        monkeypatch.setattr(Path, "chmod", refuse)
+    assert (tmp_path / "model" / "model.safetensors").exists()
+
+
 def test_an_old_folder_is_renamed_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,7 +123,11 @@ def test_an_address_that_cannot_be_right_is_status_2(
 @pytest.mark.parametrize("command", ["sync", "ui", "reproduce 0123abcd", "translate --model x"])
 @pytest.mark.parametrize(
     ("name", "given", "form"),
-    [("TIMEOUT", "2.5", "whole seconds, such as 30"), ("MAX_RETRIES", "no", "a number, such as 0")],
+    [
+        ("TIMEOUT", "2.5", "whole seconds, such as 30"),
+        ("MAX_RETRIES", "no", "a number from 0 to 10"),
+        ("MAX_RETRIES", "11", "a number from 0 to 10"),
+    ],
 )
 def test_an_environment_that_mlflow_does_not_take_is_status_2(
     project: Path,

@@ -32,6 +32,7 @@ PATIENCE_SECONDS = 600.0
 """How long a server may be away before following is given up; the job does not need it."""
 START_SECONDS = 120.0
 """How long a head may take, after its server answers, until it can start jobs."""
+TRACE = "Traceback (most recent call last):"
 # These come before what is asked for, in Ray's client.
 OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 
@@ -108,10 +109,13 @@ class JobServer:
                 if "already exists" in str(error):
                     return lost and self._is_of(name, about)
                 if "No available agent" not in str(error) or time.monotonic() > give_up:
-                    # A server that has failed may have taken the job before.
-                    unknown = lost or (_status(error) == 500 and _is_trace(error))
-                    kind = OperationalError if unknown else JobRefusedError
                     reason = _said(error)
+                    if _status(error) == 500 and _is_trace(error) and "code 400" not in str(error):
+                        raise OperationalError(
+                            f"the job server failed ({reason}): submit again, which attaches to "
+                            "the job if it has been taken"
+                        ) from None
+                    kind = OperationalError if lost else JobRefusedError
                     raise kind(f"the job server refused the job: {reason}") from None
                 console.doing("waiting until the cluster can start jobs")
             except OSError as error:
@@ -273,13 +277,14 @@ def _unreachable(address: str, error: Exception) -> NoReturn:
 
 
 def _said(error: Exception) -> str:
-    """Its first line; of a trace, which the server answers with where it fails itself, the last."""
+    """Its first line; of a trace, which a server that fails answers with, what was raised."""
     if not _is_trace(error):
         return first_line(error)[:300]
-    # Behind it stands the end of Ray's own sentence.
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" .")]
-    return lines[-1][:300]
+    # Frames are indented, what was raised is not; behind it stands the end of Ray's own sentence.
+    _, _, frames = str(error).rpartition(TRACE)
+    raised = re.split(r"\n(?=\S)", frames, maxsplit=1)[-1]
+    return " ".join(raised.split()).rstrip(" .")[:300]
 
 
 def _is_trace(error: Exception) -> bool:
-    return "Traceback (most recent call last)" in str(error)
+    return TRACE in str(error)

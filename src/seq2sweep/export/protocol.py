@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from seq2sweep.decode.beam import Penalty
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.evaluate.translator import Translator
 
 OnDone = Callable[[int], object]
@@ -50,7 +50,7 @@ def disk_errors() -> Iterator[None]:
         yield
     except SafetensorError as error:
         if (number := re.search(r"os error (\d+)", str(error))) is None:
-            raise
+            raise OperationalError(f"weights cannot be written: {first_line(error)}") from None
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
 
 

@@ -312,15 +312,15 @@ def _params(
         section, of_workers, of_threads = values["sweep"], "workers_per_trial", "cpus_per_trial"
         section |= ALONE
     if isinstance(workers, int) and isinstance(threads, int):
-        section[of_workers] = workers
-        key = f"{'sweep' if record.stage == 'sweep' else 'cluster'}.{of_workers}"
-        if _have_room(config, settings.get(key, workers), threads):
-            section[of_threads] = threads
         if record.stage == "sweep" and workers > 1:  # none of which shares a device
             for key in ("cpus_per_trial", "gpus_per_trial"):
                 section[key] = math.ceil(section[key])
             if configuration.is_address(storage):
-                section[of_workers] = 1
+                workers = 1
+        section[of_workers] = workers
+        key = f"{'sweep' if record.stage == 'sweep' else 'cluster'}.{of_workers}"
+        if _have_room(config, settings.get(key, workers), threads):
+            section[of_threads] = threads
     # Of the run's workers, not of those that the project here has.
     changes = {"cluster.workers": cluster["workers"], FEWEST: None, **settings}
     configuration.with_changes(config, changes, "--set")
@@ -333,7 +333,8 @@ def _params(
 
 
 def _have_room(config: Config, workers: Any, threads: int) -> bool:
-    """Whether so many workers may have so many threads each; no number is refused elsewhere."""
+    """Whether so many workers have room for so many threads each. workers: a user's, checked
+    elsewhere."""
     here = isinstance(workers, int) and workers * threads <= available_cpus()
     return here or config.cluster.running_address is not None
 

@@ -143,7 +143,7 @@ class Retention:
         """Steps whose checkpoints a finished run has.
 
         losses: as `losses` gives them; without them those that it has whatever its losses, by
-        arithmetic, as there may be billions of steps.
+        arithmetic, as there may be billions of steps and few that are kept.
         """
         last = self.settings.steps
         made = range(self.settings.checkpoint_every, last, self.settings.checkpoint_every)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.errors import NO_ROOM
+from seq2sweep.errors import NO_RIGHT, NO_ROOM
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -88,11 +88,18 @@ def whole_folder(folder: Path, *, parents: bool = True) -> Iterator[Path]:
 
 
 def share_weights(folder: Path) -> None:
-    """Give weights the rights of a new file: safetensors leaves them to their owner alone."""
+    """Give weights the rights of a new file: safetensors leaves them to their owner alone.
+
+    Where that can be done: they may be linked here from another user's run, or lie where there are
+    no rights.
+    """
     rights = folder.stat().st_mode & 0o666
     for path in folder.rglob("*.safetensors"):
-        with contextlib.suppress(PermissionError):  # linked here, and another user's
+        try:
             path.chmod(rights)
+        except OSError as error:
+            if error.errno not in (*NO_RIGHT, errno.ENOTSUP, errno.ENOSYS):
+                raise
 
 
 def flush(*paths: Path) -> None:

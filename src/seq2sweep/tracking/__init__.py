@@ -54,8 +54,12 @@ _upload = threading.Lock()
 
 def check_environment() -> None:
     """Raise UserError where the user's timeout, or number of retries, is none that MLflow takes."""
-    for name, form in ((TIMEOUT, "whole seconds, such as 30"), (RETRIES, "a number, such as 0")):
-        if not (given := os.environ[name]).strip().isdecimal():
+    for name, form, most in (
+        (TIMEOUT, "whole seconds, such as 30", math.inf),
+        (RETRIES, "a number from 0 to 10", 10),
+    ):
+        given = os.environ[name].strip()
+        if not given.isdecimal() or int(given) > most:
             raise UserError(f"environment: {name} must be {form}, not {given!r}")
 
 

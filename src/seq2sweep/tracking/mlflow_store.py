@@ -216,8 +216,7 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     A path in a sqlite address is made absolute from the `project` folder, since workers run in
     folders of their own; for PostgreSQL the driver is named that the extra `postgresql` installs,
     since SQLAlchemy would choose another. Raises UserError for an address that is neither a
-    database nor a server, for a path that an address cannot have, and for settings of MLflow's in
-    the environment that it does not take.
+    database nor a server, a path that it cannot have, and an environment that MLflow refuses.
     """
     check_environment()
     if config.uri:
@@ -334,20 +333,21 @@ def examine(config: Config, project: Path) -> Finding:
 
     Opens the experiment, which is created if it is missing, and sets a tag of it.
     """
-    _, uri, name, artifacts = destination(config, project)
-    file = sqlite_file(uri)
-    above = next(place for place in file.parents if place.exists()) if file else project
-    if file and not file.exists() and above.is_dir() and os.access(above, os.W_OK):
-        return Finding("MLflow", "store", "well", f"{file} is made by the first stage that trains")
+    uri = config.tracking.uri or ""
     try:
+        _, uri, name, artifacts = destination(config, project)
+        file = sqlite_file(uri)
+        above = next(place for place in file.parents if place.exists()) if file else project
+        if file and not file.exists() and above.is_dir() and os.access(above, os.W_OK):
+            made = f"{file} is made by the first stage that trains"
+            return Finding("MLflow", "store", "well", made)
         experiment = Experiment(uri, name, artifacts)
         experiment.client.set_experiment_tag(experiment.id, "seq2sweep.doctor", "was here")
+        return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")
     except UserError as error:
         said = str(error)
     except store_errors() as error:
         said = unusable(uri, error)
-    else:
-        return Finding("MLflow", "store", "well", f"{redact(uri)} answers and takes records")
     text, _, remedy = said.rpartition(": ")
     return Finding("MLflow", "store", "problem", text, remedy)
 
