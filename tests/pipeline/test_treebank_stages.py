@@ -141,12 +141,15 @@ def test_frequent_words_may_be_written_as_themselves() -> None:
 
 
 def test_there_may_be_more_symbols_than_two_bytes_tell_apart(project: Path) -> None:
-    words = 66_000
-    (project / "own/a.mrg").write_text("".join(f"(S (NN {i}))" for i in range(words)))
+    words, trees = 66_000, 60  # few trees: each takes more time than a word
+    leaves = [f"(NN {i})" for i in range(words)]
+    (project / "own/a.mrg").write_text(
+        "".join(f"(S {' '.join(leaves[i::trees])})" for i in range(trees))
+    )
     made(config_of(**{"parsing.words": words, "vocabulary.size": 24}))
     train = Bitext.open(project_files.ENCODED, "train")
-    own = [int(train.target(i)[1]) for i in range(words)]
-    assert len({*own}) == words
+    own = [symbol for i in range(trees) for symbol in train.target(i)[1:-2].tolist()]
+    assert len({*own}) == len(own) == words
     assert max(own) > 65_535
 
 
