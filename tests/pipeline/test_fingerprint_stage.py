@@ -105,20 +105,37 @@ def test_each_planted_change_runs_the_stages_that_use_it(copy: Copy, thorough: b
     assert copy.meanings() == before
 
 
+IMPORTED = """
+import json, os, sys
+# The slow ones once, and none of ours.
+import mlflow.store.tracking.sqlalchemy_store, ray.train, ray.tune, sacrebleu, sacremoses, torch
+
+for stage in sys.argv[1:]:
+    if child := os.fork():
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"{stage} cannot be imported")
+        continue
+    __import__(f"pipeline.{stage}")
+    own = [m for m in sys.modules if m.split(".")[0] in ("seq2sweep", "pipeline")]
+    print("imported", json.dumps([stage, own]), flush=True)
+    os._exit(0)
+"""
+
+
 def test_what_a_stage_imports_when_it_runs_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against Python's own account of what has been imported, which knows nothing of marks."""
     monkeypatch.setattr(code_fingerprint, "_is_marked", lambda *_: False)
-    for stage in ("download", "evaluate", "sweep", "report"):
-        ask = (
-            f"import json, sys, pipeline.{stage}; "
-            "print(json.dumps([m for m in sys.modules if m.split('.')[0] in"
-            " ('seq2sweep', 'pipeline')]))"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        imported = set(json.loads(done.stdout.splitlines()[-1]))
-        assert imported - set(modules(f"pipeline.{stage}", ROOT / "src", ROOT)) == set(), stage
+    stages = ["download", "evaluate", "sweep", "report"]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *stages],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith("imported ")]
+    found = dict(json.loads(line.removeprefix("imported ")) for line in lines)
+    assert list(found) == stages
+    for stage, imported in found.items():
+        known = modules(f"pipeline.{stage}", ROOT / "src", ROOT)
+        assert set(imported) - set(known) == set(), stage
 
 
 def test_a_name_imported_from_another_module_is_another_meaning(tmp_path: Path) -> None:
