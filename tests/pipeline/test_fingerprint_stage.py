@@ -246,20 +246,19 @@ def test_no_module_is_hidden_from_dvc(project: Path) -> None:
 
 
 def test_dvc_runs_what_has_other_code(project: Path) -> None:
-    assert runs(project) == []
-    library = project / "src/seq2sweep"
-    for file in (library / "data/clean_writer.py", project / "src/phrasebook/grammar.py"):
-        file.write_text(file.read_text() + "\n# a comment\n")
-    assert runs(project) == ["fingerprint"]
-    kept = library / "runs/journal.py"  # in a folder that is called as one of the project's
-    kept.write_text(kept.read_text() + "\n# a comment\n")
-    assert runs(project) == ["fingerprint"]
+    """That without a change nothing runs at all is shown by test_repro, of every stage."""
+    library, registry = project / "src/seq2sweep", project / "src/phrasebook"
     clean = library / "data/clean_writer.py"
-    clean.write_text(clean.read_text() + "\nMORE = 1\n")
-    assert runs(project) == ["fingerprint", "prepare"]
-    told = library / "console.py"
-    told.write_text(told.read_text() + "\nMORE = 1\n")
+    # The last is in a folder that is called as one of the project's.
+    for file in (clean, registry / "grammar.py", library / "runs/journal.py"):
+        add(file, "# a comment")
+    add(library / "console.py", "MORE = 1")  # it is marked
     assert runs(project) == ["fingerprint"]
-    registry = project / "src/phrasebook/lexicon.py"
-    registry.write_text(registry.read_text() + "\nMORE = 1\n")
+    add(clean, "MORE = 1")
+    assert runs(project) == ["fingerprint", "prepare"]
+    add(registry / "lexicon.py", "MORE = 1")
     assert runs(project)[:2] == ["fingerprint", "download"]
+
+
+def add(file: Path, line: str) -> None:
+    file.write_text(f"{file.read_text()}\n{line}\n")
