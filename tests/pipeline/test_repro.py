@@ -457,20 +457,6 @@ def test_the_output_is_for_people(project: Project) -> None:
         assert noise not in output, output
 
 
-def test_nothing_runs_again_without_a_reason(project: Project) -> None:
-    assert project.repro()[0] == []
-    project.set({"cluster.max_failures": 1, "tracking.experiment": "other"})
-    assert project.repro()[0] == ["fingerprint"]
-    project.set({"evaluate.beam": 2})
-    assert project.repro("evaluate")[0] == ["fingerprint", "evaluate"]
-    assert project.json("metrics/evaluate.json")["beam"] == 2
-    # Silver sentences are parsed with a beam of their own.
-    assert project.repro("--dry")[0] == ["attention", "student", "sweep", "report"]
-    # Once seen, never computed again: DVC's run cache brings it back.
-    project.set({})
-    assert project.repro()[0] == ["fingerprint"]
-
-
 def test_what_the_model_attends_to_is_a_page(project: Project) -> None:
     found = project.json("metrics/attention.json")
     assert (found["measured"], found["heads"], len(found["of_heads"])) == (20, 6, 6)
@@ -493,44 +479,54 @@ def test_what_the_model_attends_to_is_a_page(project: Project) -> None:
         assert trial["heads"]["heads"] == 3 * trial["model"]["heads"]
 
 
-def test_other_settings_of_table1_and_attention_score_nothing_again(project: Project) -> None:
+def test_nothing_runs_again_without_a_reason(project: Project) -> None:
+    assert project.repro()[0] == []
+    project.set({"evaluate.beam": 2})
+    assert project.repro("evaluate")[0] == ["fingerprint", "evaluate"]
+    assert project.json("metrics/evaluate.json")["beam"] == 2
+    # Silver sentences are parsed with a beam of their own.
+    assert project.repro("--dry")[0] == ["attention", "student", "sweep", "report"]
+
+
+def test_settings_run_what_reads_them_and_are_taken_back_without_a_run(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each `dvc repro` has the settings of the one before as they were: once seen, nothing is ever
+    computed again, as DVC's run cache brings it back."""
     first = project.json("reports/table1.json")
+    measured = f"Measured {first['about']['date']}"
+    # The beam is as before: the test set is not translated and scored again.
     project.set({"table1.kernel": 5, "attention.sentences": 0})
     assert project.repro()[0] == ["fingerprint", "attention", "table1", "report"]
+    assert project.json("metrics/evaluate.json")["beam"] == 4
     assert project.json("reports/table1.json")["settings"]["kernel"] == 5
     assert "k = 5" in (project.folder / "reports/table1.md").read_text(encoding="utf-8")
     said = "No attention maps: <code>attention.sentences</code> is 0."
-    for name in ("index.html", "attention.html"):
-        assert said in (project.folder / "reports" / name).read_text(encoding="utf-8")
-    project.set({})
-    assert project.repro()[0] == ["fingerprint"]
-    # Times never come out alike: these are the ones of before.
-    assert project.json("reports/table1.json") == first
-    page = (project.folder / "reports/index.html").read_text(encoding="utf-8")
-    assert f"Measured {first['about']['date']}" in page
-
-
-def test_a_params_file_without_the_section_is_measured_too(project: Project) -> None:
-    params = project.folder / "params.yaml"
-    whole = params.read_text(encoding="utf-8")
-    start = whole.index("# TYPES OF LAYER")
-    end = whole.index("# ATTENTION MAPS")
-    params.write_text(whole[:start] + whole[end:], encoding="utf-8")
-    assert project.repro("--dry", "table1")[0] == ["fingerprint"]
-    done = project.call("dvc", "repro", "fingerprint")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert project.repro("--dry", "table1")[0] == ["table1"]
-    params.write_text(whole, encoding="utf-8")
-
-
-def test_a_sweep_of_method_none_trains_nothing(
-    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    index = project.folder / "reports/index.html"
+    for page in (index, index.with_name("attention.html")):
+        assert said in page.read_text(encoding="utf-8")
     # A cluster that would have to be asked is not there, and is not asked to do nothing.
     project.set({"sweep.method": "none", "cluster.job_server": "http://127.0.0.1:9"})
     ran, output = project.repro()
     assert ran == ["fingerprint", "sweep", "report"]
     assert "sweep.method is none: no variant is trained" in output
+    # Times never come out alike: these are the ones of before.
+    assert project.json("reports/table1.json") == first
+    assert measured in index.read_text(encoding="utf-8")
+    assert_without_variants(project)
+    enter(project, monkeypatch)
+    assert main(["compare", "base", "models/train"]) == 2
+    assert "trial of reports/sweep.json; it has none" in capsys.readouterr().err
+    assert project.repro("--dry")[0] == []
+    # No stage reads these.
+    project.set({"cluster.max_failures": 1, "tracking.experiment": "other"})
+    assert project.repro()[0] == ["fingerprint"]
+    assert project.json("reports/table1.json") == first
+    assert measured in index.read_text(encoding="utf-8")
+
+
+def assert_without_variants(project: Project) -> None:
+    """What a sweep of the method none leaves, and what people are told."""
     report, summary = project.json("reports/sweep.json"), project.json("metrics/sweep.json")
     assert (report["method"], report["trials"], report["mlflow_run_id"]) == ("none", [], None)
     assert report["base"]["train"]["steps"] == 18
@@ -549,12 +545,19 @@ def test_a_sweep_of_method_none_trains_nothing(
         done = project.call(*command.split())
         assert done.returncode == 0, done.stderr
         assert said in done.stdout + done.stderr
-    enter(project, monkeypatch)
-    assert main(["compare", "base", "models/train"]) == 2
-    assert "trial of reports/sweep.json; it has none" in capsys.readouterr().err
-    assert project.repro("--dry")[0] == []
-    project.set({})
-    assert project.repro()[0] == ["fingerprint"]
+
+
+def test_a_params_file_without_the_section_is_measured_too(project: Project) -> None:
+    params = project.folder / "params.yaml"
+    whole = params.read_text(encoding="utf-8")
+    start = whole.index("# TYPES OF LAYER")
+    end = whole.index("# ATTENTION MAPS")
+    params.write_text(whole[:start] + whole[end:], encoding="utf-8")
+    assert project.repro("--dry", "table1")[0] == ["fingerprint"]
+    done = project.call("dvc", "repro", "fingerprint")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.repro("--dry", "table1")[0] == ["table1"]
+    params.write_text(whole, encoding="utf-8")
 
 
 def test_dropout_tokenises_nothing_again(project: Project) -> None:
