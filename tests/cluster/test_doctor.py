@@ -358,6 +358,30 @@ def test_mlflow(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert mlflow_store.examine(tiny_config, tmp_path).level == "problem"
 
 
+@pytest.mark.parametrize(
+    ("uri", "retries", "said"),
+    [
+        ("postgresql://mlflow:hunter2", "0", "the address of the database cannot be read"),
+        ("sqlite:///mlflow.db", "no", "MLFLOW_HTTP_REQUEST_MAX_RETRIES must be a number"),
+    ],
+)
+def test_a_store_whose_settings_cannot_be_read_is_a_finding(
+    tiny_config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    uri: str,
+    retries: str,
+    said: str,
+) -> None:
+    """Among the others, which are shown as well."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", retries)
+    config = configuration.with_changes(tiny_config, {"tracking.uri": uri})
+    found = mlflow_store.examine(config, tmp_path)
+    assert found.level == "problem"
+    assert said in f"{found.text}: {found.remedy}"
+    assert "hunter2" not in str(found)
+
+
 def test_the_command(
     cluster: None,
     tiny_config: Config,
