@@ -1166,10 +1166,11 @@ def test_a_job_is_submitted_until_the_server_has_answered(
     ("answers", "said", "refused"),
     [
         ([STARTING] * 9, r"the job server refused the job: .*No available agent", True),
+        ([failing(500, str(STARTING))] * 9, r"refused the job: .*No available agent", True),
         ([LOST, *[STARTING] * 9], r"the job server refused the job: .*No available agent", False),
         ([LOST] * 9, r"did not answer \(Remote end closed.*submit again, which attaches", False),
     ],
-    ids=["starting", "lost, then starting", "lost"],
+    ids=["starting", "starting, told by a trace", "lost, then starting", "lost"],
 )
 def test_a_server_that_takes_no_job_is_given_up(
     monkeypatch: pytest.MonkeyPatch,

@@ -33,6 +33,8 @@ PATIENCE_SECONDS = 600.0
 START_SECONDS = 120.0
 """How long a head may take, after its server answers, until it can start jobs."""
 TRACE = "Traceback (most recent call last):"
+NOT_TAKEN = ("No available agent", "status code 400")
+"""In the trace of a head that failed: its agent had no job yet, or has refused it."""
 # These come before what is asked for, in Ray's client.
 OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 
@@ -110,7 +112,8 @@ class JobServer:
                     return lost and self._is_of(name, about)
                 if "No available agent" not in str(error) or time.monotonic() > give_up:
                     reason = _said(error)
-                    if _status(error) == 500 and _is_trace(error) and "code 400" not in str(error):
+                    sure = any(words in str(error) for words in NOT_TAKEN)
+                    if _status(error) == 500 and _is_trace(error) and not sure:
                         raise OperationalError(
                             f"the job server failed ({reason}): submit again, which attaches to "
                             "the job if it has been taken"
