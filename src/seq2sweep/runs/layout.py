@@ -149,10 +149,8 @@ class Retention:
         made = range(self.settings.checkpoint_every, last, self.settings.checkpoint_every)
         if losses:
             return self.kept({step: losses.get(step) for step in (*made, last)})
-        newest = made[max(0, len(made) + 1 - self.settings.keep_checkpoints) :]
-        named = (step for step in self.named if step in made)
-        every = self.settings.keep_every
-        return {*newest, *named, *(range(every, last, every) if every else ()), last}
+        newest, multiples = replace(self.settings, keep_best=0).kept_steps()
+        return {*newest, *multiples, *(step for step in self.named if step in made), last}
 
     def kept_by(self, step: int) -> str:
         """The key of params.yaml by which a checkpoint of `always` is kept, whatever its loss."""
