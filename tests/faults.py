@@ -1910,7 +1910,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/reproduce/test_run_again.py": {
         f"{PACKAGE}/reproduce/run_again.py": [
-            ("section |= ALONE", "pass"),
+            ('values["sweep"] |= ALONE', "pass"),
             ('cluster["storage"] = storage', "pass"),
             ("        signals_as_interrupts(),\n        Temp", "        Temp"),
             ("[:12]}-{uuid.uuid4().hex[:8]}", "[:12]}"),

@@ -293,8 +293,8 @@ def _params(
         storage = storage if place.is_relative_to(root) else str(place)
     if configuration.is_address(storage) or Path(storage).is_absolute():
         # What another worktree left there is not found.
-        name = f"reproduce-{record.run_id[:12]}-{uuid.uuid4().hex[:8]}"
-        storage = f"{storage.rstrip('/')}/{name}"
+        own = f"reproduce-{record.run_id[:12]}-{uuid.uuid4().hex[:8]}"
+        storage = f"{storage.rstrip('/')}/{own}"
     cluster["storage"] = storage
     # What lies there already is not fetched again.
     downloads = str((root / here["download"]["folder"]).resolve())
@@ -306,11 +306,12 @@ def _params(
     values["tracking"] = {"uri": f"sqlite:///{STORE}", "experiment": "reproduce"}
     trained = record.content["trained"]
     workers, threads = trained.get("workers"), trained.get("threads")
-    section, of_workers, of_threads = cluster, "workers", "cpus_per_worker"
+    name, of_workers, of_threads = "cluster", "workers", "cpus_per_worker"
     if record.stage == "sweep":
         # Its values may be those of a later sweep, which reused the trial.
-        section, of_workers, of_threads = values["sweep"], "workers_per_trial", "cpus_per_trial"
-        section |= ALONE
+        name, of_workers, of_threads = "sweep", "workers_per_trial", "cpus_per_trial"
+        values["sweep"] |= ALONE
+    section = values[name]
     if isinstance(workers, int) and isinstance(threads, int):
         if record.stage == "sweep" and workers > 1:  # none of which shares a device
             for key in ("cpus_per_trial", "gpus_per_trial"):
@@ -318,8 +319,7 @@ def _params(
             if configuration.is_address(storage):
                 workers = 1
         section[of_workers] = workers
-        key = f"{'sweep' if record.stage == 'sweep' else 'cluster'}.{of_workers}"
-        if _have_room(config, settings.get(key, workers), threads):
+        if _have_room(config, settings.get(f"{name}.{of_workers}", workers), threads):
             section[of_threads] = threads
     # Of the run's workers, not of those that the project here has.
     changes = {"cluster.workers": cluster["workers"], FEWEST: None, **settings}
