@@ -33,8 +33,9 @@ PATIENCE_SECONDS = 600.0
 START_SECONDS = 120.0
 """How long a head may take, after its server answers, until it can start jobs."""
 TRACE = "Traceback (most recent call last):"
-NOT_TAKEN = ("No available agent", "status code 400")
-"""In the trace of a head that failed: its agent had no job yet, or has refused it."""
+NO_AGENT = "No available agent"
+NOT_TAKEN = (NO_AGENT, "status code 400")
+"""In the trace of a head that failed: there is no agent yet, or it has refused the job."""
 # These come before what is asked for, in Ray's client.
 OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 
@@ -110,7 +111,7 @@ class JobServer:
             except RuntimeError as error:
                 if "already exists" in str(error):
                     return lost and self._is_of(name, about)
-                if "No available agent" not in str(error) or time.monotonic() > give_up:
+                if NO_AGENT not in str(error) or time.monotonic() > give_up:
                     reason = _said(error)
                     sure = any(words in str(error) for words in NOT_TAKEN)
                     if _status(error) == 500 and _is_trace(error) and not sure:
