@@ -180,7 +180,9 @@ def test_a_missing_member_is_told_with_those_that_are_there(folder: Path) -> Non
 def test_path_and_member_must_go_together(folder: Path) -> None:
     assert "is missing" in error_of(Text(folder / "a.tgz", "x"))
     assert "cannot be read" in error_of(Text(folder))
-    assert "name the member" in error_of(Text(write(folder / "a.tgz", member("x", WANTED))))
+    assert "unpack it, and name the file" in error_of(
+        Text(write(folder / "a.tgz", member("x", WANTED)))
+    )
     assert "only .tar" in error_of(Text(write(folder / "text.gz", WANTED), "x"))
 
 

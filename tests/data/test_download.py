@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import hashlib
+import os
 import random
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -102,6 +105,7 @@ def test_archives_arrive_with_receipts(tmp_path: Path, server: Server) -> None:
         "bytes": len(CONTENT),
         "sha256": hashlib.sha256(CONTENT).hexdigest(),
         "address": server.address("/good"),
+        "source": server.address("/good"),
     }
     assert two["md5"] == second.digest
     assert two["sha256"] == hashlib.sha256(OTHER).hexdigest()
@@ -279,14 +283,14 @@ def test_answers_that_are_all_cut_soon_count_as_failures(
 def test_a_silent_server_counts_as_a_failure(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "READ_TIMEOUT", 0.3)
-    server.pages["/x"] = Page(CONTENT, cut_after=100_000, cuts=1, silent=0.6)
+    monkeypatch.setattr(remote, "READ_TIMEOUT", 0.8)  # in which a busy machine answers
+    server.pages["/x"] = Page(CONTENT, cut_after=100_000, cuts=1, silent=1.6)
     fetch(tmp_path / "once", archive(server.address("/x")))
     assert (tmp_path / "once" / "x.tgz").read_bytes() == CONTENT
     assert starts(server) == [0, 100_000]
-    server.pages["/x"] = Page(CONTENT, cut_after=0, silent=3.0)
+    server.pages["/x"] = Page(CONTENT, cut_after=0, silent=8.0)
     message = refusal(tmp_path / "always", archive(server.address("/x")))
-    assert "sends nothing for 0.3 s" in message
+    assert "sends nothing for 0.8 s" in message
     assert names(tmp_path / "always") == set()
 
 
@@ -379,6 +383,46 @@ def test_credentials_are_shown_nowhere(
     assert "Authorization" in server.asked("/good")[0].headers
 
 
+def test_a_file_of_another_data_set_is_not_taken_for_this_ones(
+    tmp_path: Path, server: Server
+) -> None:
+    """Where no check sum tells them apart; what somebody put there by hand is trusted."""
+    server.pages["/other"] = Page(OTHER)
+    fetch(tmp_path, archive(server.address("/good")))
+    unknown = Archive("x.tgz", (server.address("/other?key=secret"),), None, None, None)
+    for ask in (lambda: fetch(tmp_path, unknown), lambda: download.missing([unknown], tmp_path)):
+        with pytest.raises(UserError) as caught:
+            ask()
+        assert str(caught.value) == (
+            f"{tmp_path}/x.tgz was downloaded from {server.address('/good')}, which is no address "
+            "of this data set: remove it and x.tgz.json, or set another download.folder (if it is "
+            "the right file, remove x.tgz.json alone)"
+        )
+    (tmp_path / "x.tgz.json").unlink()
+    fetch(tmp_path, unknown)
+    assert (tmp_path / "x.tgz").read_bytes() == CONTENT
+    for name in ("x.tgz", "x.tgz.json"):
+        (tmp_path / name).unlink()
+    fetch(tmp_path, unknown)
+    assert (tmp_path / "x.tgz").read_bytes() == OTHER
+
+
+def test_a_folder_that_cannot_be_flushed_has_its_files(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on some network file systems."""
+    fsync = os.fsync
+
+    def no_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", no_folders)
+    fetch(tmp_path, archive(server.address("/good")))
+    assert names(tmp_path) == {"x.tgz", "x.tgz.json"}
+
+
 def test_a_mirror_takes_the_place_of_an_address(tmp_path: Path, server: Server) -> None:
     mirror = tmp_path / "mirror"
     mirror.mkdir()
@@ -388,6 +432,12 @@ def test_a_mirror_takes_the_place_of_an_address(tmp_path: Path, server: Server) 
     assert (tmp_path / "a" / "x.tgz").read_bytes() == CONTENT
     fetch(tmp_path / "b", archive("https://host/b/good"), mirrors=mirrors)
     assert (tmp_path / "b" / "x.tgz").read_bytes() == CONTENT
+    # Without a check sum the file is this data set's all the same, from whatever mirror.
+    unknown = Archive("x.tgz", ("https://host/x.tgz",), None, None, None)
+    known = receipts.receipt(tmp_path / "a", unknown)
+    assert known["source"] == "https://host/x.tgz"
+    assert known["address"] == f"{mirror.as_uri()}/x.tgz"
+    fetch(tmp_path / "a", unknown)
 
     (mirror / "wrong").write_bytes(OTHER)
     (mirror / "short").write_bytes(b"short")

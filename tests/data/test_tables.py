@@ -101,6 +101,26 @@ def test_all_kinds_of_text_are_read(tmp_path: Path, kind: pa.DataType) -> None:
         assert read(path) == [("a", "b"), ("a", "c"), ("", "c")]
 
 
+def test_of_a_dictionary_what_a_slice_of_rows_uses_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it for each slice would take time that grows with the square of the rows."""
+    monkeypatch.setattr(tables, "ROWS", 10)
+    pairs = [(f"s{n}", "t") for n in range(95)]
+    kinds = [pa.dictionary(pa.int32(), kind) for kind in (pa.string(), pa.string_view())]
+    read_once: list[str] = []
+    one_line = tables._one_line
+    monkeypatch.setattr(tables, "_one_line", lambda x: (read_once.append(str(x)), one_line(x))[1])
+    for number, kind in enumerate(kinds):
+        names = pa.DictionaryArray.from_arrays(
+            pa.array(range(95), pa.int32()), pa.array([en for en, _ in pairs], kind.value_type)
+        )
+        table = columns(pairs).set_column(0, "en", names)
+        assert read(stream(tmp_path / f"{number}.arrow", table)) == pairs
+        assert read_once.count("s1") == 1
+        read_once.clear()
+
+
 def test_many_row_groups_and_batches_keep_their_order(tmp_path: Path) -> None:
     pairs = [(f"s{n % 7}", f"t{n}") for n in range(25_003)]
     for path in (

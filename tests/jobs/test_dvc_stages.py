@@ -17,7 +17,7 @@ from dvc_objects.fs import LocalFileSystem
 from seq2sweep import code_fingerprint, presets, yaml_text
 from seq2sweep import config as configuration
 from seq2sweep.data import files
-from seq2sweep.errors import UserError
+from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.stages.stage import dataset_in_words
 
@@ -206,6 +206,23 @@ def test_a_teacher_is_trained_again_for_its_seed_and_no_sentence(tmp_path: Path)
         {"self_training.files": ["other.txt"]},
     )
     assert runs_again(tmp_path, "teacher", config, *its_own, *others) == its_own
+
+
+def test_a_name_that_dvc_cannot_write_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DVC's own words do not say which."""
+    config = configuration.with_changes(presets.load("phrasebook").config, {"data.folder": "mine"})
+    (tmp_path / "params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    (tmp_path / "mine").mkdir()
+    said = "ERROR: unexpected error - 'utf-8' codec can't encode character '\\udce9'"
+    done = subprocess.CompletedProcess(["dvc"], 255, "", said)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(OperationalError, match="dvc status failed: unexpected error - 'utf-8'"):
+        dvc_stages.changes(tmp_path)
+    (tmp_path / "mine/caf\udce9").touch()
+    with pytest.raises(UserError, match="mine/caf\udce9 has a name that is not UTF-8"):
+        dvc_stages.changes(tmp_path)
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -17,11 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import download
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import SIDES, SPLITS
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.errors import UserError
 from seq2sweep.planning.data import known_pairs
 from tests.clone import ROOT
 from tests.pipeline.stage_runs import Run, command, environment, run, run_alone, succeed
@@ -461,6 +463,24 @@ def test_a_copy_under_another_name_is_refused(
     put(tmp_path, copy, TEXT[of])
     assert named in refuse("download", tmp_path)
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_shards_of_one_side_may_hold_the_same_rows() -> None:
+    """Tables that were written in many parts have some of one row."""
+
+    def entry(file: str, target: str, member: str | None = "de") -> dict[str, Any]:
+        sides = {"source": f"s{file}", "target": target}
+        return {side: {"file": file, "member": member, "sha256": x} for side, x in sides.items()}
+
+    same = [entry("1.parquet", "yes"), entry("2.parquet", "yes")]
+    download._no_text_twice({"train": same}, "own")
+    for splits in (
+        {"train": same[:1], "test": same[1:]},
+        {"train": [entry("1.en", "yes", None), entry("2.en", "yes", None)]},
+        {"train": [same[0], entry("2.parquet", "s1.parquet")]},
+    ):
+        with pytest.raises(UserError, match="holds the same text as"):
+            download._no_text_twice(splits, "own")
 
 
 def test_a_name_may_leave_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from seq2sweep import config as configuration
@@ -78,22 +80,39 @@ def test_pairs_with_repeated_sentences(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("stem", "folder", "named"),
+    ("stem", "folder", "also", "named"),
     [
-        ("train", "corpora/caf\udce9", "corpora/caf\udce9"),
-        ("caf\udce9", "corpora/mine", "corpora/mine/caf\udce9.en"),
+        ("train", "corpora/caf\udce9", "x", "corpora/caf\udce9"),
+        ("caf\udce9", "corpora/mine", "x", "corpora/mine/caf\udce9.en"),
+        ("train", "corpora/mine", "deep/caf\udce9", "corpora/mine/deep/caf\udce9"),
     ],
 )
-def test_a_name_that_params_cannot_hold_is_refused(
-    stem: str, folder: str, named: str, capsys: pytest.CaptureFixture[str]
+def test_a_name_that_params_or_dvc_cannot_hold_is_refused(
+    stem: str, folder: str, also: str, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(stem, pairs(40), folder)
+    Path(folder, also).parent.mkdir(exist_ok=True)
+    Path(folder, also).touch()
     before = Path("params.yaml").read_bytes()
     assert main(["init", folder, "--from", "en", "--to", "de", "--force"]) == 2
     problem = "has a name that is not UTF-8: rename it in UTF-8"
     shown = named.encode("ascii", "backslashreplace").decode()
     assert capsys.readouterr().err == f"seq2sweep init: {shown} {problem}\n"
     assert Path("params.yaml").read_bytes() == before
+
+
+def test_shards_that_are_not_there_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("corpora/mine").mkdir(parents=True)
+    rows = dict(zip(("en", "de"), map(list, zip(*pairs(60), strict=True)), strict=True))
+    pq.write_table(pa.table(rows), "corpora/mine/train-0-of-3.parquet")
+    assert init() == 0
+    out = capsys.readouterr().out
+    assert "train-1-of-3.parquet and 1 more, which the other names count, are not there" in out
+    rows = {"en": ["A."], "de": ["B."]}
+    pq.write_table(pa.table(rows), "corpora/mine/train-1-of-3.parquet")
+    assert init() == 0
+    out = capsys.readouterr().out
+    assert "train-2-of-3.parquet, which the other names count, is not there" in out
 
 
 def test_plan_knows_the_counts_at_once(capsys: pytest.CaptureFixture[str]) -> None:

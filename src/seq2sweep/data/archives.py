@@ -84,7 +84,10 @@ def open_text(text: Text) -> Iterator[BinaryIO]:
             stream = _decompressed(stream, name, os.fstat(file.fileno()).st_size)
         if text.path.name.endswith((".tar", ".tgz", ".tar.gz")):
             if text.member is None:
-                raise UserError(f"{name} is an archive: name the member that is the text")
+                raise UserError(
+                    f"{name} is an archive, of which only a registry's data sets name members: "
+                    "unpack it, and name the file that is the text"
+                )
             size = _find(stream, text.path, text.member)
             stream = _buffered(_Checked(stream, name, size=size))
             if text.member.endswith(".gz"):

@@ -26,6 +26,7 @@ from seq2sweep.paths import mismatch, read_text
 REGISTRY = Path(__file__).parent / "registry"
 ALGORITHMS = {"sha256": 64, "md5": 32}
 """Names of check sums, and how many hexadecimal digits each has."""
+NOT_UTF8 = "{path} has a name that is not UTF-8: rename it in UTF-8"
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,13 @@ def check_noticed(folder: Path) -> None:
                 f"{path.parent} is a DVC repository of its own, and changes in it may not be "
                 "noticed: move it out of this project, or copy its texts to another folder"
             )
+
+
+def check_names(folder: Path) -> None:
+    """Raises UserError for a name in data.folder that is not UTF-8: DVC cannot write it down."""
+    for path in sorted(folder.rglob("*")):
+        if re.search("[\ud800-\udfff]", str(path)):
+            raise UserError(NOT_UTF8.format(path=path))
 
 
 def check_inside(key: str, names: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ def shards(path: Path) -> list[Path]:
     """
     if path.is_dir():
         found = _saved(path) if (path / STATE).exists() else sorted(path.glob("*.parquet"))
-    elif "*" in path.name and not path.exists():
+    elif {*"*?"} & {*path.name} and not path.exists():
         found = sorted(path.parent.glob(path.name))
     else:
         return [path]
@@ -210,8 +210,10 @@ def _texts(array: Any) -> list[str]:
     import pyarrow
 
     if isinstance(array, pyarrow.DictionaryArray):
-        values = [*_texts(array.dictionary), ""]
-        return [values[-1 if index is None else index] for index in array.indices.to_pylist()]
+        # Of the dictionary what is used: a slice of a batch has that of all of the batch.
+        indices, values = array.indices.to_pylist(), array.dictionary
+        used = {index: _one_line(values[index].as_py()) for index in {*indices} - {None}}
+        return ["" if index is None else used[index] for index in indices]
     return [_one_line(value) for value in array.to_pylist()]
 
 

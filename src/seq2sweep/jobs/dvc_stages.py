@@ -18,6 +18,7 @@ import yaml
 import seq2sweep
 from seq2sweep import code_fingerprint, yaml_text
 from seq2sweep import config as configuration
+from seq2sweep.data import sources
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.paths import read_json, read_text
 
@@ -177,12 +178,15 @@ def changes(project: Path, *stages: str) -> dict[str, list[Any]]:
 
     Of code and of `data.folder` what they mean is compared, as if the stage FINGERPRINT had just
     run, which is not told.
-    stages: those alone and all before them. Raises OperationalError when DVC cannot say.
+    stages: those alone and all before them. Raises OperationalError when DVC cannot say, and
+    UserError where a name in `data.folder` is why.
     """
     targets = ("--with-deps", *stages) if stages else ()
     command = [sys.executable, "-m", "dvc", "status", "--json", *targets]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
     if done.returncode not in (0, 1):
+        if (project / "params.yaml").exists():  # what DVC does not name
+            sources.check_names(project / configuration.load(project / "params.yaml").data.folder)
         raise OperationalError(f"dvc status failed: {why_failed(done)}")
     found: dict[str, list[Any]] = json.loads(done.stdout or "{}")
     if FINGERPRINT not in described(project):

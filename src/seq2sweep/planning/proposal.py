@@ -21,6 +21,7 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.data import sources
 from seq2sweep.data.files import SPLITS
 from seq2sweep.data.own import hold_out, own_files
 from seq2sweep.data.own.discovery import Found
@@ -80,7 +81,8 @@ def propose(found: Found, project: Path) -> Proposal:
     folder = _folder(found.folder, project)
     for name in ("", *itertools.chain(*found.files.values())):
         if re.search("[\ud800-\udfff]", path := str(Path(folder, name))):
-            raise UserError(f"{path} has a name that is not UTF-8: rename it in UTF-8")
+            raise UserError(sources.NOT_UTF8.format(path=path))
+    sources.check_names(found.folder)
     changes: dict[str, Any] = {
         "data.dataset": "files",
         "data.folder": folder,
@@ -102,6 +104,11 @@ def propose(found: Found, project: Path) -> Proposal:
     lines, pairs = _about_splits(found, read, held)
     sized, why = _sized(pairs, train)
     lines += [f"  {name} is not used: its name is of no split" for name in found.unused]
+    lines += [
+        f"  {name}{f' and {more} more' if more else ''}, which the other names count, "
+        f"{'are' if more else 'is'} not there: what is there is used"
+        for name, more in found.absent
+    ]
     if (entries := len(list(found.folder.iterdir()))) > MANY_ENTRIES:
         lines.append(
             f"  {found.folder} has {entries} entries, and DVC watches them all: a folder of the "

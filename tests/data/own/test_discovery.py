@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seq2sweep.data.own.discovery import Found, find
+from seq2sweep.data.tables import shards
 from seq2sweep.errors import UserError
 
 UNKNOWN = (None, None)
@@ -183,16 +184,58 @@ def test_a_folder_of_shards() -> None:
         "test",
     ):
         table(f"{name}.parquet", "en", "de")
-    train, valid = (f"{stem}-[0-9]*-of-[0-9]*.parquet" for stem in ("train", "validation"))
-    assert find("own", None, EN_DE).files == {
+    train, valid = "train-?????-of-00002.parquet", "validation-?????-of-00001.parquet"
+    found = find("own", None, EN_DE)
+    assert found.absent == ()
+    assert found.files == {
         "train": (f"{train}:en", f"{train}:de"),
         "valid": (f"{valid}:en", f"{valid}:de"),
         "test": ("test.parquet:en", "test.parquet:de"),
     }
 
 
+@pytest.mark.parametrize(
+    ("there", "absent"),
+    [
+        (("0000-of-0004", "0002-of-0004"), ("train-0001-of-0004.parquet", 1)),
+        (("0-of-12", "10-of-12"), ("train-01-of-12.parquet", 9)),
+        (("1-of-2", "2-of-2"), None),  # counted from one
+        (("2-of-3", "3-of-3"), ("train-1-of-3.parquet", 0)),
+        ((f"0-of-{10**30}",), (f"train-1-of-{10**30}.parquet", 10**30 - 2)),
+    ],
+)
+def test_shards_that_are_not_there_are_named(
+    there: tuple[str, ...], absent: tuple[str, int] | None
+) -> None:
+    for name in there:
+        table(f"train-{name}.parquet", "en", "de")
+    found = find("own", None, EN_DE)
+    assert found.absent == ((absent,) if absent else ())
+    (pattern,) = {name.partition(":")[0] for name in found.files["train"]}
+    assert len(shards(Path("own", pattern))) == len(there)
+
+
+def test_shards_of_two_sets_are_not_one_table() -> None:
+    for name in ("0-of-2", "1-of-2", "0-of-3"):
+        table(f"train-{name}.parquet", "en", "de")
+    refused(
+        "train-?-of-2.parquet and train-?-of-3.parquet are both train by their names",
+        "own",
+        None,
+        UNKNOWN,
+    )
+
+
+def test_a_stem_of_shards_may_hold_what_a_pattern_would() -> None:
+    for name in ("[de]train-0-of-1", "dtrain-0-of-1.test"):
+        table(f"{name}.parquet", "en", "de")
+    found = find("own", None, EN_DE).files
+    assert found["train"][0] == "[[]de]train-?-of-1.parquet:en"
+    assert shards(Path("own/[[]de]train-?-of-1.parquet")) == [Path("own/[de]train-0-of-1.parquet")]
+
+
 def test_shards_of_a_stem_are_not_those_of_a_longer_one() -> None:
-    for name in ("news-00000-of-00001", "news-dev-00000-of-00001"):
+    for name in ("news-00000-of-00001", "news-2024-dev-00000-of-00001"):
         table(f"{name}.parquet", "en", "de")
     found = find("own", None, EN_DE).files
     (pattern,) = {name.partition(":")[0] for name in found["train"]}

@@ -82,7 +82,9 @@ def _download(
             if path.exists():  # another process has downloaded it in the meantime
                 sums[archive.file] = _verify_present(archive, folder, partial.advance)
                 return
-            for address in dict.fromkeys(mirrored(a, mirrors) for a in archive.addresses):
+            # Two may have the same mirror, which is asked once.
+            origins = {mirrored(source, mirrors): source for source in archive.addresses}
+            for address, source in origins.items():
                 if happened:
                     console.say(f"{archive.file}: {happened[-1]}; trying the next address")
                 try:
@@ -91,7 +93,7 @@ def _download(
                     happened.append(f"{receipts.shown(address)}: {error}")
                     continue
                 # The receipt first: a file without one would be taken for one put there by hand.
-                receipts.write(folder, archive, found, address)
+                receipts.write(folder, archive, found, address, source)
                 partial.finish(path)
                 sums[archive.file] = found
                 return

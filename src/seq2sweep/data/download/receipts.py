@@ -24,8 +24,9 @@ from seq2sweep.storage.atomic import write_json
 def receipt(folder: Path, archive: Archive) -> dict[str, Any]:
     """What is recorded: file, bytes, sha256, md5 (if that is the registry's sum), address, fetched.
 
-    `address` is None for a file put there by hand; `texts` is what `note_texts` recorded. UserError
-    if there is no receipt, or a damaged one.
+    `address` is None for a file put there by hand; `source` is the registry's address, of which
+    `address` may be a mirror; `texts` is what `note_texts` recorded. UserError if there is no
+    receipt, or a damaged one.
     """
     path = _path(folder, archive)
     values = read_json(path)
@@ -35,7 +36,10 @@ def receipt(folder: Path, archive: Archive) -> dict[str, Any]:
 
 
 def complete(archive: Archive, folder: Path) -> Archive:
-    """The archive with size and check sum of its receipt where the registry has none."""
+    """The archive with size and check sum of its receipt where the registry has none.
+
+    UserError where the receipt is another data set's, whose archive has the same name.
+    """
     nothing_unknown = archive.bytes is not None and archive.digest is not None
     if nothing_unknown or not _path(folder, archive).exists():
         return archive
@@ -45,6 +49,14 @@ def complete(archive: Archive, folder: Path) -> Archive:
     same_sum = archive.digest in (None, known.get(algorithm))
     if not (same_size and same_sum):  # the registry has changed since
         return archive
+    source = known.get("source")
+    if source is not None and source not in map(shown, archive.addresses):
+        path = folder / archive.file
+        raise UserError(
+            f"{path} was downloaded from {source}, which is no address of this data set: remove it "
+            f"and {path.name}.json, or set another download.folder (if it is the right file, "
+            f"remove {path.name}.json alone)"
+        )
     digest = archive.digest or known["sha256"]
     return dataclasses.replace(
         archive, bytes=known["bytes"], algorithm=algorithm, digest=digest, by_receipt=True
@@ -80,14 +92,24 @@ def shown(address: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def write(folder: Path, archive: Archive, found: dict[str, Any], address: str | None) -> None:
-    """Record what `measured` found; says so where there was no check sum to verify it by."""
+def write(
+    folder: Path,
+    archive: Archive,
+    found: dict[str, Any],
+    address: str | None,
+    source: str | None = None,
+) -> None:
+    """Record what `measured` found; says so where there was no check sum to verify it by.
+
+    address: where it came from, the registry's `source` or a mirror of that.
+    """
     if archive.digest is None:
         console.say(f"{archive.file}: not verified, as the registry has no checksum of it")
     values = {
         "file": archive.file,
         **found,
         "address": None if address is None else shown(address),
+        "source": None if source is None else shown(source),
         "fetched": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     _write(_path(folder, archive), values)

@@ -21,7 +21,7 @@ from seq2sweep import console
 from seq2sweep.data.download import receipts, remote
 from seq2sweep.data.download.remote import UnavailableError
 from seq2sweep.data.sources import Archive
-from seq2sweep.storage.atomic import write_whole
+from seq2sweep.storage.atomic import flush, write_whole
 from seq2sweep.storage.locks import leads_to, try_lock
 
 if TYPE_CHECKING:
@@ -96,11 +96,7 @@ class Partial:
         """Give the file its final name in the same folder, for good."""
         os.fsync(self._stream.fileno())
         self.path.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush(path.parent)
         self._origin_path.unlink(missing_ok=True)
 
     def remove_if_empty(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seq2sweep.config.fields import is_language
@@ -24,18 +25,20 @@ SIDE_WORDS = {"source": ("source", "src"), "target": ("target", "tgt")}
 SPLIT_DATASETS = "dataset_dict.json"
 """In a folder of `DatasetDict.save_to_disk`: a folder a split."""
 _TEXT = re.compile(r"(?P<stem>.+?)\.(?P<language>[^.]+)(\.sgm)?(\.gz)?")
-_SHARD = re.compile(r"(?P<stem>.+)-\d+-of-\d+\.parquet")
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<count>\d+)\.parquet")
 
 
 @dataclass(frozen=True)
 class Found:
     """folder: for `data.folder`. files: source and target, by split, as `data.files` has them.
-    unused: names that look like text, but belong to no split."""
+    unused: names that look like text, but belong to no split. absent: shards that the names of
+    others count, and that are not there: the first of each table, and how many more."""
 
     folder: Path
     languages: tuple[str, str]
     files: Mapping[str, tuple[str, str]]
     unused: tuple[str, ...] = ()
+    absent: tuple[tuple[str, int], ...] = ()
 
 
 Languages = tuple[str | None, str | None]
@@ -57,7 +60,9 @@ def find(source: str, target: str | None, languages: Languages) -> Found:
         if (path / SPLIT_DATASETS).exists():
             return _tables(path, *_by_split(_datasets(path)), languages=languages)
         if found := _parquet(path):
-            return _tables(path, *_by_split(found), languages=languages)
+            splits, unused = _by_split(found)
+            absent = [missing for split in splits.values() for missing in found[split]]
+            return replace(_tables(path, splits, unused, languages=languages), absent=tuple(absent))
         return _texts(path, _pairs(path), languages)
     if tables.is_table(path):
         return _tables(path.parent, {"train": path.name}, languages=languages)
@@ -193,15 +198,28 @@ def _datasets(folder: Path) -> list[str]:
     return splits
 
 
-def _parquet(folder: Path) -> list[str]:
-    """Parquet files of a folder; shards of one table as a pattern."""
-    names = sorted(path.name for path in folder.glob("*.parquet"))
-    shards = (_SHARD.fullmatch(name) for name in names)
-    found = (
-        f"{shard['stem']}-[0-9]*-of-[0-9]*.parquet" if shard else name
-        for name, shard in zip(names, shards, strict=True)
-    )
-    return list(dict.fromkeys(found))
+def _parquet(folder: Path) -> dict[str, list[tuple[str, int]]]:
+    """Parquet files of a folder; shards of one table as a pattern, with what is `absent` of it."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    sets: dict[tuple[str, str], set[str]] = {}
+    for name in sorted(path.name for path in folder.glob("*.parquet")):
+        if shard := _SHARD.fullmatch(name):
+            sets.setdefault((shard["stem"], shard["count"]), set()).add(shard["number"])
+        else:
+            found[name] = []
+    for (stem, count), numbers in sets.items():
+        digits = {len(number) for number in numbers}
+        any_number = "?" * digits.pop() if len(digits) == 1 else "[0-9]*"
+        pattern = f"{glob.escape(stem)}-{any_number}-of-{count}.parquet"
+        found[pattern] = []
+        there = {int(number) for number in numbers}
+        first = 0 if 0 in there or int(count) not in there else 1  # some count from one
+        expected = range(first, first + int(count))
+        if left := int(count) - sum(number in expected for number in there):
+            number = next(number for number in expected if number not in there)
+            width = max(map(len, numbers))
+            found[pattern] = [(f"{stem}-{number:0{width}}-of-{count}.parquet", left - 1)]
+    return found
 
 
 def _end(column: str) -> str:
