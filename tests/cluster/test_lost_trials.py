@@ -66,6 +66,28 @@ def test_without_its_result_a_trial_that_failed_for_good_resumes(
     assert resumed.journal.read_bytes() == trained
 
 
+def test_a_process_that_dies_between_two_trials_fails_one_of_them_once(
+    cluster: None,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And holds up none after it."""
+    changes = {
+        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
+        "sweep.scheduler": "none",
+        "sweep.cpus_per_trial": 2,
+        "sweep.max_failures": 1,
+    }
+    monkeypatch.setattr(tune_runner, "run_trial", trials.dies_when_reset)
+    results, _ = sweep(configuration.with_changes(tiny_config, changes), tiny_corpus, project)
+    assert [result.status for result in results] == ["finished"] * 3
+    said = capsys.readouterr().out
+    assert said.count("(retry ") == said.count("(retry 1 of 1: sweep.max_failures)") == 1
+
+
 def of_endless_trials(config: Config, max_failures: int) -> Config:
     """Three, as many at once as there are CPUs."""
     changes = {

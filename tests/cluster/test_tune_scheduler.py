@@ -31,12 +31,13 @@ class FakeMetadata:
     num_failures: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeTrial:
     config: dict[str, int]
     status: str = Trial.PENDING
     run_metadata: FakeMetadata = field(default_factory=FakeMetadata)
     trial_id: str = "1f2e"
+    PAUSED = Trial.PAUSED
 
     def set_status(self, status: str) -> None:
         self.status = status
@@ -48,6 +49,7 @@ class FakeController:
 
     scheduler: OrderedScheduler
     trials: list[FakeTrial] = field(default_factory=list)
+    _resetting_trials: set[FakeTrial] = field(default_factory=set)
 
     def add(self, *indices: int) -> None:
         for index in indices:
@@ -377,6 +379,7 @@ def test_what_would_come_again_is_not_tried_again(
     trial, errors = Trial("trial", stub=True, max_failures=1), dict[str, Exception]()
     with ray_internals.trials_fail_alone(errors, pytest.fail):
         trial.handle_error(error)
+        trial.handle_error(error)  # Tune tells some of them twice
     assert errors == {trial.trial_id: error}
     assert trial.should_recover() == again
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from ray.tune.trainable import function_trainable
 
 from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.runs.layout import newest_checkpoint
@@ -26,6 +29,14 @@ def fails_at_8(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None
 
     with mock.patch.object(RunStore, "prune", prune):
         run_trial(assignment, trials)
+
+
+def dies_when_reset(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """The process of the first is killed when Tune has it take the second."""
+    if assignment["index"] == 0:
+        kill = functools.partial(os.kill, os.getpid(), signal.SIGKILL)
+        function_trainable.get_session().finish = lambda timeout: kill()
+    run_trial(assignment, trials)
 
 
 def one_is_lost(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:

@@ -309,9 +309,7 @@ def _elastic(config: Any, room: Callable[[], int]) -> Any:
     from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
 
     class Elastic(ElasticScalingPolicy):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(config)
-            self.began = time.monotonic()
+        began = time.monotonic()
 
         def _count_possible_workers(self, reserved: Any) -> int:
             count = min(config.max_workers, room())
@@ -322,7 +320,7 @@ def _elastic(config: Any, room: Callable[[], int]) -> Any:
             self._maybe_send_resource_request()
             return NoopDecision()
 
-    return Elastic()
+    return Elastic(config)
 
 
 def get_train_context() -> Any:
@@ -377,6 +375,8 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
 
     def keep_error(trial: Any, error: Exception | None = None) -> None:
         if error is not None:
+            if errors.get(trial.trial_id) is error:  # told twice, of a process that was reset
+                return
             errors[trial.trial_id] = error
         handle_error(trial, error)
         if error is not None and isinstance(failures.raised(error), UserError):
@@ -395,6 +395,7 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
         yield
 
 
-def set_trial_status(controller: Any, trial: Any, status: str) -> None:
-    """Change a trial that Tune's controller has booked; `Trial.set_status` would not book it."""
-    controller._set_trial_status(trial, status)
+def pause_failed_trial(controller: Any, trial: Any) -> None:
+    """As Tune's controller books it, which would wait for ever for a process that it resets."""
+    controller._resetting_trials.discard(trial)
+    controller._set_trial_status(trial, trial.PAUSED)

@@ -112,7 +112,7 @@ class OrderedScheduler(FIFOScheduler):  # type: ignore[misc]
         if index in self.known:
             if self.rungs is not None:
                 self.rungs.retry(index)
-            ray_internals.set_trial_status(controller, trial, Trial.PAUSED)
+            ray_internals.pause_failed_trial(controller, trial)
         else:  # the controller books it by its status when this returns
             trial.set_status(Trial.PAUSED)
             self.known.add(index)
