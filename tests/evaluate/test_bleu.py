@@ -98,6 +98,13 @@ def test_prepared_hypothesis_or_reference_scores_as_plain_text_does(language: st
         assert result["detokenised"] == names
         assert result["bleu"]["paper"] == plain["bleu"]["paper"]
         assert result["bleu"]["tokenised"] == plain["bleu"]["tokenised"]
+    # Whether a system's own text has a mark is chance: its score must not hang on that.
+    unmarked = [line.replace(" ##AT##-##AT## ", " ") for line in prepared[0]]
+    result = bleu.score(unmarked, prepared[1], language)
+    assert result["detokenised"] == ["hypothesis", "reference"]
+    as_text = bleu.detokenise(unmarked, language)
+    assert result["bleu"] == bleu.score(as_text, references, language)["bleu"]
+    result = bleu.score(*prepared, language)
     # French is never split, so the prepared marks must be gone and not be counted as tokens.
     if language == "fr":
         assert result["bleu"]["paper"] == result["bleu"]["tokenised"]

@@ -173,19 +173,35 @@ def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
     moves a score by hundredths at most. sacreBLEU and chrF score what is left of the text:
     typographic quotes that were made ASCII stay lost.
     """
-    joined = [join_hyphens(line) for line in lines]
-    if all(before == after for before, after in zip(lines, joined, strict=True)):
-        return lines
+    return detokenise(lines, language) if is_tokens(lines) else lines
+
+
+def is_tokens(lines: Sequence[str]) -> bool:
+    """Whether a mark says that text was tokenised and split at hyphens, see `plain_text`."""
+    return any(join_hyphens(line) != line for line in lines)
+
+
+def detokenise(lines: Sequence[str], language: str) -> Sequence[str]:
+    """Tokens as text; the lines themselves where that changes none, as of text."""
     detokenizer = MosesDetokenizer(lang=language)
-    return [detokenizer.detokenize(line.split()) for line in joined]
+    plain = [detokenizer.detokenize(join_hyphens(line).split()) for line in lines]
+    return lines if plain == [*lines] else plain
 
 
 def plain_texts(
     given: Mapping[str, Sequence[str]], language: str
 ) -> tuple[dict[str, Sequence[str]], dict[str, list[str]]]:
     """`plain_text` of texts by name; beside it `detokenised`: the names of those that it changed,
-    if there are any."""
-    plain = {name: plain_text(lines, language) for name, lines in given.items()}
+    if there are any.
+
+    Where `reference` is tokens, the others are taken for tokens too: of a system trained on such
+    text one output may have a mark and the next one, by chance, none.
+    """
+    as_tokens = is_tokens(given["reference"])
+    plain = {
+        name: (detokenise if as_tokens else plain_text)(lines, language)
+        for name, lines in given.items()
+    }
     changed = [name for name, lines in given.items() if plain[name] is not lines]
     return plain, {"detokenised": changed} if changed else {}
 
