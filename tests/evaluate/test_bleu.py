@@ -102,8 +102,8 @@ def test_prepared_hypothesis_or_reference_scores_as_plain_text_does(language: st
     unmarked = [line.replace(" ##AT##-##AT## ", " ") for line in prepared[0]]
     result = bleu.score(unmarked, prepared[1], language)
     assert result["detokenised"] == ["hypothesis", "reference"]
-    as_text = bleu.detokenise(unmarked, language)
-    assert result["bleu"] == bleu.score(as_text, references, language)["bleu"]
+    as_text = [bleu.detokenise(lines, language) for lines in (unmarked, prepared[1])]
+    assert result["bleu"] == bleu.score(*as_text, language)["bleu"]
     result = bleu.score(*prepared, language)
     # French is never split, so the prepared marks must be gone and not be counted as tokens.
     if language == "fr":
