@@ -508,7 +508,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/data/test_tables.py": {
         f"{PACKAGE}/data/tables.py": [
             ("len(found) == 1 or _has_rows(shard)", "True"),
-            ("-1 if index is None else index", "index or 0"),
+            ('"" if index is None else used[index]', "used[index or 0]"),
             ("batch.validate(full=True)", "batch.validate()"),
             ("rows += len(batch)", "rows = len(batch)"),
             ("yield batch.slice(start, ROWS)", "yield batch"),
@@ -954,6 +954,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/planning/memory.py": [
             (").needed <= available", ").needed <= 1.1 * available"),
+            ("max(FEWEST_TOKENS, load.longest)", "FEWEST_TOKENS"),
         ],
         f"{PACKAGE}/planning/plan.py": [
             ("    config, why = sized(", "    _, why = sized("),
@@ -967,6 +968,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "    return 2 * parameters",
             ),
             ("if share > tokens else held", "if False else held"),
+            ("max(min(tokens, share), longest)", "min(tokens, share)"),
+            ("for length in range(1, longest + 1)", "for length in (longest // 4,)"),
         ],
     },
     "tests/planning/test_data.py": {

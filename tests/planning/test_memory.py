@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,8 +13,9 @@ from tqdm import tqdm
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.model import flops
 from seq2sweep.model.architecture.transformer import Transformer
-from seq2sweep.planning import machine, memory, workload
+from seq2sweep.planning import machine, memory
 from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
 from seq2sweep.train import footprint
@@ -74,11 +74,42 @@ def test_activations_are_what_the_backward_pass_keeps(
     saved = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     saved -= pairs * length * size * 4  # the probabilities, which are counted with the logits
     saved -= 2 * sum(w.numel() for w in model.parameters()) * (precision == "bf16")
-    lengths = np.full(pairs, length, np.int32)
-    bitext = workload._bitext(lengths, lengths, {"size": size})
-    load = workload.Workload(bitext, (lengths, lengths), (lengths, lengths), pairs, "")
-    per_pair = memory.bytes_per_token(config, load, precision, gpu=False)
-    assert pairs * length * sum(per_pair) == pytest.approx(saved, rel=0.12)
+    per_pair = footprint.most_per_token(config.model, length, precision, gpu=False)
+    assert pairs * length * per_pair == pytest.approx(saved, rel=0.12)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_pass_is_of_the_longest_sentences(project: Path, kind: str) -> None:
+    """As one of each epoch is, of which a token may take many times what one of others does."""
+    config = preset("wmt14-en-de-base", **{"model.attention": "additive"})
+    load = load_of("wmt14-en-de-base", 4_500_000)
+    device = machine.Device("CPU" if kind == "cpu" else "H100", 8, "float32")
+    found = memory.memory(config, load, device, 8)
+    n = load.longest
+    of_longest = sum(flops.kept_bytes(config.model, (n, n), 4, kind == "gpu"))
+    assert found.activations == found.tokens * of_longest
+    # It is what `auto` takes, and what it is told that it needs.
+    auto = configuration.with_changes(config, {"train.tokens_per_pass": "auto"})
+    sized, _ = memory.sized(auto, load, device, 8, available=16e9)
+    assert memory.memory(sized, load, device, 8).needed <= 16e9
+    more = memory.memory(config, load, device, 8, sized.train.pass_tokens + 200)
+    assert more.needed > 0.9 * 16e9
+
+
+def test_a_pass_is_of_one_sentence_at_least(project: Path) -> None:
+    """However long: advice to take passes of fewer tokens would change none."""
+    config = preset("wmt14-en-de-bytenet", **{"model.d_model": 2800, "train.tokens_per_pass": 800})
+    load = load_of("wmt14-en-de-bytenet", 4_500_000)
+    assert load.longest > 1000
+    device = machine.Device("T4", 1, "float32")
+    found = memory.memory(config, load, device, 1)
+    assert found.tokens == load.longest
+    assert found == memory.memory(config, load, device, 1, load.longest)
+    said = memory.advice(config, load, device, 1, 0.99 * found.needed)
+    assert said.startswith("the model itself is too large")
+    larger = configuration.with_changes(config, {"train.tokens_per_pass": 4000})
+    said = memory.advice(larger, load, device, 1, found.needed * 1.1)
+    assert int(said.split()[3]) >= load.longest
 
 
 def test_kernels_by_shape_take_memory_on_a_cpu_alone(project: Path) -> None:

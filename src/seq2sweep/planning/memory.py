@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import bisect
 
-import numpy as np
-
 from seq2sweep.config import Config
-from seq2sweep.hardware import Precision
-from seq2sweep.model import flops
 from seq2sweep.planning.machine import Device
 from seq2sweep.planning.workload import Workload
 from seq2sweep.train import footprint
@@ -25,7 +21,7 @@ def memory(
     return footprint.memory(
         config,
         load.vocabulary_size,
-        sum(bytes_per_token(config, load, device.precision, gpu=device.gpu)),
+        footprint.most_per_token(config.model, load.longest, device.precision, gpu=device.gpu),
         config.train.pass_tokens if tokens is None else tokens,
         longest=load.longest,
         workers=workers,
@@ -64,7 +60,8 @@ def advice(config: Config, load: Workload, device: Device, workers: int, availab
     def fits(hundreds: int) -> bool:
         return memory(config, load, device, workers, 100 * hundreds).needed <= available
 
-    most = range(FEWEST_TOKENS // 100, config.train.pass_tokens // 100 + 1)
+    fewest = max(FEWEST_TOKENS, load.longest)  # fewer than that change no pass
+    most = range(-(-fewest // 100), config.train.pass_tokens // 100 + 1)
     if fitting := bisect.bisect(most, False, key=lambda hundreds: not fits(hundreds)):
         return f"set train.tokens_per_pass to {100 * most[fitting - 1]} (it changes no update)"
     if not config.cluster.fsdp and workers > 1:
@@ -72,21 +69,3 @@ def advice(config: Config, load: Workload, device: Device, workers: int, availab
     return "the model itself is too large: take devices with more memory" + (
         ", or several with cluster.fsdp true" if workers == 1 else ""
     )
-
-
-def bytes_per_token(
-    config: Config, load: Workload, precision: Precision, *, gpu: bool
-) -> tuple[float, float]:
-    """Bytes kept for the backward pass for each source and each target token of a pass, logits
-    left out."""
-    size = 2 if precision == "bf16" else 4
-    return flops.kept_bytes(config.model, _longest(load), size, gpu)
-
-
-def _longest(load: Workload) -> tuple[float, float]:
-    """Mean length of the sentence that a token is in, of both sides."""
-    source, target = (
-        lengths.astype(np.float64)
-        for lengths in (load.train.source_lengths, load.train.target_lengths)
-    )
-    return float((source**2).sum() / source.sum()), float((target**2).sum() / target.sum())

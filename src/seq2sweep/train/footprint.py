@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from seq2sweep.config import Config, TransformerConfig, target_size
+from seq2sweep.config import Config, ModelConfig, TransformerConfig, target_size
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
@@ -81,14 +81,14 @@ def memory(
 ) -> Memory:
     """What one of so many workers needs for `config` with passes of at most `tokens`.
 
-    size: of the vocabulary. per_token: bytes kept for the backward pass for a source and a target
-    token, logits left out. longest: tokens of the longest sentence.
+    size: of the vocabulary. per_token: as `most_per_token` has it. longest: tokens of the longest
+    sentence, of which a pass is one at least.
     """
     count = flops.parameter_count(config.model, size)
     sharded = config.cluster.fsdp and workers > 1
     held = 4 * count / (workers if sharded else 1)
     share = share_of(config, workers, longest)
-    tokens = min(tokens, share)
+    tokens = max(min(tokens, share), longest)
     recorded = gpu and precision == "bf16" and not sharded and records_passes(config)
     activations = tokens * per_token
     kind = "gpu" if gpu else "cpu"
@@ -114,6 +114,19 @@ def memory(
         + (KERNELS_BYTES[precision] + COMPILED_BYTES * config.train.compile) * (not gpu)
         + FRAGMENTS[kind] * (activations + logits),
         tokens=tokens,
+    )
+
+
+def most_per_token(model: ModelConfig, longest: int, precision: Precision, *, gpu: bool) -> float:
+    """Bytes kept for the backward pass for a source and a target token, logits left out.
+
+    Updates are of sentences of about one length, and one of them of that, up to `longest` tokens,
+    of which a token takes the most.
+    """
+    size = 2 if precision == "bf16" else 4
+    return max(
+        sum(flops.kept_bytes(model, (length, length), size, gpu))
+        for length in range(1, longest + 1)
     )
 
 
@@ -150,14 +163,9 @@ def largest_pass(
 ) -> LargestPass:
     """What `train.tokens_per_pass: auto` is for one of so many workers with so many free bytes.
 
-    size: of the vocabulary; longest: tokens of the longest sentence. A pass is taken to be of the
-    sentences, up to that length, of which a token takes the most.
+    size: of the vocabulary; longest: tokens of the longest sentence.
     """
-    kind = 2 if precision == "bf16" else 4
-    per_token = max(
-        sum(flops.kept_bytes(config.model, (length, length), kind, gpu))
-        for length in range(1, longest + 1)
-    )
+    per_token = most_per_token(config.model, longest, precision, gpu=gpu)
 
     def fits(tokens: int) -> bool:
         found = memory(
