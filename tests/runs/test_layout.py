@@ -13,6 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import hypothesis
 import pytest
@@ -155,6 +156,42 @@ def test_it_is_there_or_not_and_what_a_kill_left_goes_the_next_time(
     monkeypatch.undo()
     prune(tmp_path, rule(1))
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint_name(12)]
+
+
+def test_of_a_checkpoint_on_another_disk_the_link_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody made room by it, and training must not end for that."""
+    run, larger = tmp_path / "run", tmp_path / "larger"
+    run.mkdir()
+    for step in (4, 8):
+        save(larger / str(step), step)
+        (run / checkpoint_name(step)).symlink_to(larger / str(step))
+    save(run / checkpoint_name(12), 12)
+    (run / ".step-00000002.removed").symlink_to(larger / "8")
+    prune(run, rule(2))
+    assert steps(run) == [8, 12]
+    assert sorted(path.name for path in run.iterdir()) == [checkpoint_name(8), checkpoint_name(12)]
+    assert {path.name for path in larger.iterdir()} == {"4", "8"}
+    larger.rename(tmp_path / "not mounted")
+    assert remove_damaged(run) == [run / checkpoint_name(12)]
+    assert "step-00000008" in capsys.readouterr().out
+    assert steps(run) == [12]
+
+
+@pytest.mark.parametrize("left", [errno.ENOTEMPTY, errno.EBUSY, errno.EACCES])
+def test_what_nfs_keeps_for_a_reader_is_left_to_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    for step in (4, 8):
+        save(tmp_path / checkpoint_name(step), step)
+    monkeypatch.setattr("shutil.rmtree", Mock(side_effect=OSError(left, os.strerror(left))))
+    with contextlib.nullcontext() if left != errno.EACCES else pytest.raises(OSError, match="ermi"):
+        prune(tmp_path, rule(1))
+    assert steps(tmp_path) == [8]
+    monkeypatch.undo()
+    prune(tmp_path, rule(1))
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint_name(8)]
 
 
 @pytest.mark.parametrize("damaged", ["model.safetensors", "state.json", "manifest.json"])

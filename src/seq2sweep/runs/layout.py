@@ -4,9 +4,9 @@ of these are kept."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Self
 from seq2sweep import console
 from seq2sweep.config import ClusterConfig, Config, TrainConfig
 from seq2sweep.runs import journal
+from seq2sweep.storage.atomic import remove_folder
 from seq2sweep.train import checkpointing
 
 JOURNAL_NAME = "journal.jsonl"
@@ -105,7 +106,7 @@ def remove_damaged(folder: Path) -> list[Path]:
             checkpointing.verify(path)
             whole.append(path)
         except checkpointing.CheckpointError as damage:
-            shutil.rmtree(path)
+            remove_folder(path)
             console.say(f"{damage}; removed")
     return whole
 
@@ -220,13 +221,22 @@ def prune(folder: Path, retention: Retention, newest: Path) -> None:
     OSError, after which it may be called again.
     """
     for leftover in folder.glob(".*.removed"):
-        shutil.rmtree(leftover)
+        _remove_hidden(leftover)
     known = checkpoints(folder)
     losses = retention.losses(folder, known, valid_loss)
     for path in retention.superfluous(known, losses, newest):
         hidden = path.with_name(f".{path.name}.removed")
         path.rename(hidden)  # gone at once for whoever looks for checkpoints
-        shutil.rmtree(hidden)
+        _remove_hidden(hidden)
+
+
+def _remove_hidden(path: Path) -> None:
+    """Or leave it to the next call where NFS keeps a file of it that somebody still reads."""
+    try:
+        remove_folder(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
 
 
 def valid_loss(checkpoint: Path) -> float | None:

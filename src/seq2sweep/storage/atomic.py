@@ -102,6 +102,14 @@ def share_weights(folder: Path) -> None:
                 raise
 
 
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that it holds; of a link to one, as to a larger disk, the link."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
+
+
 def flush(*paths: Path) -> None:
     """Have files, or the names in folders, on the disk itself."""
     for path in paths:
