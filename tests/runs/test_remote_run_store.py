@@ -510,12 +510,16 @@ def test_looking_for_signals_again_and_again_makes_no_connections(
     driver.end_attempt()
 
 
-def test_logs_of_workers_that_hung(machines: Machines, driver: RemoteRunStore) -> None:
+@pytest.mark.parametrize("host", ["node", "node.17", "10.0.0.17", "17"])
+def test_logs_of_workers_that_hung(
+    machines: Machines, driver: RemoteRunStore, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
     run = machines.on("first")
     (run.logs / "hang-0.log").touch()
     (run.logs / "hang-1.log").write_text("Timeout!")
     (name,) = hang_logs_here(run.location, "1")
-    assert name.startswith("hang-1.")
+    assert name.startswith(f"hang-1.{host}")
     driver.begin_attempt("1")
     (log,) = driver.stack_traces(lambda question, *about: [question(*about)])
     assert (log.parent, log.read_text()) == (driver.folder, "Timeout!")

@@ -113,6 +113,8 @@ def node_logs(folder: Path, attempt: str) -> Path:
 def hang_logs_here(address: str, attempt: str) -> dict[str, str]:
     """Names and contents of the logs of workers of this node that have ended themselves."""
     host = socket.gethostname()
+    if host.rpartition(".")[2].isdigit():  # it would be taken for one of an earlier hang
+        host = f"{host}-"
     logs = hang_logs(node_folder(address) / f"logs-{attempt}")
     found = {f"{log.stem}.{host}.log": log.read_text(encoding="utf-8") for log in logs}
     return {name: text for name, text in found.items() if text}
