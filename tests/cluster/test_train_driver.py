@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.config import Config
 from seq2sweep.errors import NodeError, OperationalError, UserError
 from seq2sweep.runs import journal, pass_size
+from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
     Retention,
@@ -30,6 +32,7 @@ from seq2sweep.runs.layout import (
 )
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from seq2sweep.storage.lease import LeaseLostError
+from seq2sweep.train.events import Logged
 from tests.cluster import driver
 from tests.cluster.chaos import LONGEST_WAIT, trainers
 from tests.cluster.checkpoints import save
@@ -319,6 +322,33 @@ def test_a_driver_whose_lease_was_taken_over_ends_its_workers(
     meanwhile = train_driver._Meanwhile(config, 1, store, 0, lambda entry: None, lambda: False)
     with pytest.raises(LeaseLostError, match="taken over"):
         meanwhile()
+
+
+@pytest.mark.parametrize("left", [0, 3, None])
+def test_a_driver_hears_what_is_trained_after_the_journal_was_cut(
+    config: Config, tmp_path: Path, left: int | None
+) -> None:
+    """Left: whole lines; None: the file is gone."""
+    path, heard = tmp_path / JOURNAL_NAME, list[int]()
+    tell = lambda entry: heard.append(entry["step"])  # noqa: E731
+    meanwhile = train_driver._Meanwhile(config, 1, RunStore(tmp_path), 0, tell, lambda: False)
+    with contextlib.closing(Journal(path)) as written:
+        for step in range(1, 8):
+            written.append(Logged(step, {"loss": 0.1 * step}))
+    meanwhile()
+    assert heard == [*range(1, 8)]
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.unlink()
+    if left is not None:
+        path.write_bytes(b"".join(lines[:left]))
+    meanwhile()
+    with contextlib.closing(Journal(path)) as written:
+        # Longer lines than those before: none of these ends where one of them did.
+        for step in range(100, 120):
+            written.append(Logged(step, {"loss": 0.123456789 * step}))
+            meanwhile()
+    assert heard == [*range(1, 8), *range(100, 120)]
+    assert meanwhile.told == ", last reported step 119"
 
 
 def test_what_a_machine_lacks_stays_what_it_is(tmp_path: Path) -> None:

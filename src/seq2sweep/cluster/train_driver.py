@@ -226,6 +226,9 @@ class _Meanwhile:
         # The workers, who need the storage, say so when it fails for long; a line that another
         # machine has half written may look damaged from here.
         with contextlib.suppress(OSError, UserError):
+            # Power that failed may have taken the newest lines, and the workers have restarted.
+            if not (self.path.exists() and journal.begins_a_line(self.path, self.offset)):
+                self.offset = journal.end(self.path)
             for entry, offset in journal.follow(self.path, self.offset):
                 self.offset = offset
                 yield entry

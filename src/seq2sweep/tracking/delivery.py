@@ -22,7 +22,7 @@ from seq2sweep.tracking.mlflow_store import (
     store_errors,
     unusable,
 )
-from seq2sweep.tracking.outbox import Cursor, Outbox, Record, begins_a_line
+from seq2sweep.tracking.outbox import Cursor, Outbox, Record
 from seq2sweep.tracking.recorder import CURVES, RUN_PAGE
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class Delivery:
         file, offset = self.box.folder / name, self.cursor.journal_offset
         try:
             # Power that failed may have taken the newest lines, which were in MLflow already.
-            yield from journal.follow(file, offset if begins_a_line(file, offset) else 0)
+            yield from journal.follow(file, offset if journal.begins_a_line(file, offset) else 0)
         except FileNotFoundError:
             return
         except (UserError, OSError) as error:

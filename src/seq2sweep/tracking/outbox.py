@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
+from seq2sweep.runs.journal import begins_a_line
 from seq2sweep.storage.atomic import naming, write_whole
 from seq2sweep.storage.locks import leads_to, try_lock
 
@@ -323,15 +324,6 @@ def _begun(folder: Path) -> tuple[float, str]:
             return float(json.loads(stream.readline())["time"]), folder.name
     except (OSError, ValueError, TypeError, KeyError):
         return math.inf, folder.name
-
-
-def begins_a_line(path: Path, position: int) -> bool:
-    """Whether a line begins, or may be appended, at this byte of a file."""
-    if position == 0:
-        return True
-    with path.open("rb") as stream:
-        stream.seek(position - 1)
-        return stream.read(1) == b"\n"
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
