@@ -479,10 +479,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("        store.clear()\n", ""),
             ("store.clear(kept_only=True)", "store.clear()"),
             (
-                "Watchdog(START_SECONDS + store.start_seconds, hang_log)",
+                "Watchdog(start_seconds(config, store), hang_log)",
                 "Watchdog(config.cluster.hang_seconds, hang_log)",
             ),
             ("known=known, step=done", "known=None, step=done"),
+            ("            watchdog.feed()  # there may", "            # there may"),
             ('"disk_full": full is not None', '"disk_full": False'),
             ("with contextlib.suppress(OSError, UserError):", "with contextlib.nullcontext():"),
             ('sharers=settings["sharers"], known', "sharers=1, known"),

@@ -274,8 +274,30 @@ def test_a_trial_keeps_its_number_of_tokens_a_pass_and_has_the_weights_of_that_n
     assert (entries[1]["step"], entries[1]["fitting_tokens"]) == (8, 0)
 
 
-def test_a_download_is_not_taken_for_a_hang(
+def test_what_tune_hears_again_is_not_taken_for_a_hang(
     settings: dict[str, Any], reported: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of validations, each while Tune is busy with other trials."""
+    tune_trial.run_trial({"index": 0}, [settings])
+    shutil.rmtree(checkpoints(Path(settings["location"]))[-1])
+    happened: list[str] = []
+    feed = Watchdog.feed
+    monkeypatch.setattr(Watchdog, "feed", lambda self: (happened.append("feed"), feed(self)))
+    monkeypatch.setattr(tune_trial.tune, "report", lambda result: happened.append("report"))
+    monkeypatch.setattr(tune_trial, "train", lambda *_, **__: iter(()))
+    tune_trial.run_trial({"index": 0}, [settings])
+    replayed = happened[happened.index("report") :]
+    assert replayed[:2] == ["report", "feed"]
+    assert replayed.count("report") == 2
+
+
+@pytest.mark.parametrize(("hang_seconds", "waits"), [(60, START_SECONDS), (5000, 5000)])
+def test_a_download_is_not_taken_for_a_hang(
+    settings: dict[str, Any],
+    reported: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    hang_seconds: int,
+    waits: float,
 ) -> None:
     """Of data, and of the checkpoint that a trial goes on from: hours on a slow link."""
     patience: list[float] = []
@@ -300,10 +322,11 @@ def test_a_download_is_not_taken_for_a_hang(
     names = ("data", "writing", "resume_point", "keep")
     for name in names:
         monkeypatch.setattr(RunStore, name, noting(name))
-    tune_trial.run_trial({"index": 0}, [settings])
-    allowed = configuration.from_dict(settings["config"]).cluster.hang_seconds
-    longer = dict.fromkeys(names, START_SECONDS + 3600.0)
-    assert seen == longer | {"keep": allowed}
+    changes = {"cluster.hang_seconds": hang_seconds}
+    config = configuration.with_changes(configuration.from_dict(settings["config"]), changes)
+    tune_trial.run_trial({"index": 0}, [settings | {"config": configuration.to_dict(config)}])
+    longer = dict.fromkeys(names, waits + 3600.0)
+    assert seen == longer | {"keep": hang_seconds}
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def train_worker(settings: dict[str, Any]) -> None:
     rank, device = context.get_world_rank(), ray.train.torch.get_device()
     hang_log = store.logs / HANG_LOG_NAME.format(rank=rank)
     with contextlib.ExitStack() as stack:
-        with with_retries(lambda: Watchdog(_start_seconds(config, store), hang_log)):
+        with with_retries(lambda: Watchdog(start_seconds(config, store), hang_log)):
             start = _start(config, store, stack) if rank == 0 else None
             # All do what the first one says: on a network file system they may see different files.
             start = ray.train.collective.broadcast_from_rank_zero(start)
@@ -111,7 +111,7 @@ def use_threads(cpus: float) -> None:
     torch.set_num_threads(max(1, int(cpus)))
 
 
-def _start_seconds(config: Config, store: RunStore) -> float:
+def start_seconds(config: Config, store: RunStore) -> float:
     """How long a start may take: not less than an update, or the remedy for a slow storage would
     not reach it."""
     return max(START_SECONDS, config.cluster.hang_seconds) + store.start_seconds

@@ -22,7 +22,7 @@ from seq2sweep import config as configuration
 from seq2sweep import hardware
 from seq2sweep.cluster import session
 from seq2sweep.cluster.train_driver import no_room, plain_cause, train_until
-from seq2sweep.cluster.train_worker import START_SECONDS, use_threads
+from seq2sweep.cluster.train_worker import start_seconds, use_threads
 from seq2sweep.config import Config, is_address
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, pass_size
@@ -107,7 +107,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
     with_retries(lambda: _note_node(store))
     hang_log = store.logs / HANG_LOG_NAME.format(rank=0)
     with contextlib.ExitStack() as stack:
-        with with_retries(lambda: Watchdog(START_SECONDS + store.start_seconds, hang_log)):
+        with with_retries(lambda: Watchdog(start_seconds(config, store), hang_log)):
             data = with_retries(lambda: store.data(settings["data"]))
             with_retries(lambda: stack.enter_context(store.writing()))
             resume = with_retries(store.resume_point)
@@ -137,6 +137,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
             if step > done or step >= config.train.steps:
                 break
             tune.report(unreported)
+            watchdog.feed()  # there may be thousands, and Tune busy with other trials
             unreported = {}
         for event in train(
             config,
