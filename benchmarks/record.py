@@ -50,10 +50,13 @@ LESS = dict.fromkeys(
 """An update of these takes seconds, in float32 up to ten: against those opponents alone that were
 the best at some size when all were measured."""
 SEARCH = (
-    *(f"src/seq2sweep/data/{name}.py" for name in ("batching", "bitext", "vocabulary", "word_piece")),
     "src/seq2sweep/decode",
+    *(
+        f"src/seq2sweep/data/{name}.py"
+        for name in ("batching", "bitext", "vocabulary", "word_piece")
+    ),
 )
-"""What turns encoded sentences into others. How text comes to be encoded is no part of its speed."""
+"""What turns encoded sentences into others: how text comes to be encoded is not timed."""
 TEXT = ("src/seq2sweep/data", "src/seq2sweep/decode", "src/seq2sweep/evaluate")
 
 

@@ -374,13 +374,12 @@ def trials_fail_alone(errors: dict[str, Exception], told: Callable[[], None]) ->
         return called
 
     def keep_error(trial: Any, error: Exception | None = None) -> None:
+        if error is None or errors.get(trial.trial_id) is not error:  # of a reset it is told twice
+            handle_error(trial, error)
         if error is not None:
-            if errors.get(trial.trial_id) is error:  # told twice, of a process that was reset
-                return
             errors[trial.trial_id] = error
-        handle_error(trial, error)
-        if error is not None and isinstance(failures.raised(error), UserError):
-            trial.run_metadata.num_failures = trial.max_failures + 1
+            if isinstance(failures.raised(error), UserError):
+                trial.run_metadata.num_failures = trial.max_failures + 1
 
     handle_error = telling(Trial.handle_error)
     with (
