@@ -6,17 +6,26 @@ import dataclasses
 import itertools
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2sweep.report import (
     formats,
     pareto,
+    sweep_plots,
     table,
 )
 from seq2sweep.report.aggregate import Variant, aggregate, estimate
 from seq2sweep.report.pareto import Objective
-from tests.report.made_up_results import csv_lines, search, sweep, table3_sweep
+from tests.report.made_up_results import (
+    csv_lines,
+    failed,
+    search,
+    seeded_sweep,
+    sweep,
+    table3_sweep,
+)
 from tests.report.parsing_sweep import of_parsing
 
 HIGHER = {"bleu": True, "flops": False, "valid_perplexity": False, "parameters": False}
@@ -75,6 +84,37 @@ def test_at_equal_flops_rounding_makes_none_the_best_for_its_cost() -> None:
     assert pareto.cheapest(steps, aggregate(steps))[0].name == worst["name"]
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_seed_that_was_lost_makes_the_same_model_no_cheaper(lost: int) -> None:
+    """Each seed draws the data in another order, so that its updates have other sentences."""
+    record = seeded_sweep({"base": [31, 32, 33], "dropout=0": [20, 21, 22], "layers=2": [40] * 3})
+    for one in record["trials"]:
+        one["flops"] = (2 + one["variant"].startswith("layers")) * (1e12 + 1e9 * one["seed"])
+    worse = [one for one in record["trials"] if one["variant"] == "dropout=0"]
+    worse[lost - 1] |= failed("failed", "the node was lost")
+    for some in (record, record | {"trials": record["trials"][::-1]}):
+        of_both = of(some, "flops", "bleu") | {"proposals": []}
+        best = [one.name for one in pareto.cheapest(some, aggregate(some))]
+        assert best == labels(of_both) == ["base", "layers=2"]
+        assert [row[0] for row in pareto.overview(some)[1] if row[-1]] == ["base", "layers=2"]
+        assert "dropout" not in " ".join(pareto.notes(of_both, aggregate(of_both)))
+        drawn = sweep_plots.objectives(aggregate(some), pareto.objectives(of_both))
+        assert drawn is not None
+        assert "(base, layers=2)" in drawn["caption"]
+
+
+def test_costs_without_a_seed_in_common_are_compared_as_they_are_printed() -> None:
+    record = sweep()
+    base, worse, *_ = record["trials"]
+    worse |= {"train": worse["train"] | {"seed": 2}, "flops": base["flops"] * 0.999}
+    for one in record["trials"][2:]:
+        one |= failed("failed", "the node was lost")
+    assert [one.name for one in pareto.cheapest(record, aggregate(record))] == ["base"]
+    worse["flops"] = base["flops"] * 0.9
+    found = pareto.cheapest(record, aggregate(record))
+    assert [one.name for one in found] == [worse["name"], "base"]
+
+
 def test_the_overview_has_what_was_stopped_early_last_with_its_status() -> None:
     """Its score is that of an earlier step, and cannot be compared with those of the others."""
     for record, label in (
@@ -125,7 +165,8 @@ def test_nothing_beats_the_front_and_the_front_beats_all_else(
     def made(number: int, values: tuple[int, ...]) -> Variant:
         given = dict(zip(HIGHER, values, strict=False))
         known = {name: estimate([value]) for name, value in given.items()}
-        return dataclasses.replace(plain, number=number, figures=plain.figures | known)
+        figures, costs = plain.figures | known, {1: float(given["flops"])}
+        return dataclasses.replace(plain, number=number, figures=figures, costs=costs)
 
     def beats(one: Variant, other: Variant) -> bool:
         gains = []

@@ -77,8 +77,9 @@ class Variant:
     those stopped early, None where nothing is known; curve: (step, validation loss), mean over the
     same trials; shared: whether any of these trials shared its device with others at its time, None
     where that is not known; devices: what they ran on, as far as that is known; scores: of each
-    finished trial by its seed, none where `selected`; failures: what failed, was refused or has no
-    score, and its cause; selected: as `is_selected` says of its trials.
+    finished trial by its seed, none where `selected`; costs: training FLOPs of the same, also where
+    it is; failures: what failed, was refused or has no score, and its cause; selected: as
+    `is_selected` says of its trials.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Variant:
     shared: bool | None = None
     devices: Sequence[str] = ()
     scores: Mapping[int, float] = field(default_factory=dict)
+    costs: Mapping[int, float] = field(default_factory=dict)
     selected: bool = False
 
     @property
@@ -255,7 +257,8 @@ def _variant(name: str, trials: Sequence[Trial], score: Score) -> Variant:
         failures=_failures(name, trials),
         shared=_shared(measured),
         devices=list(dict.fromkeys(one["device"] for one in measured if one.get("device"))),
-        scores={} if selected else _scores(finished, score.name),
+        scores={} if selected else _by_seed(finished, score.name),
+        costs=_by_seed(finished, "flops"),
         selected=selected,
     )
 
@@ -267,7 +270,7 @@ def _shared(measured: Sequence[Trial]) -> bool | None:
     return None if None in known or not known else False
 
 
-def _scores(finished: Sequence[Trial], name: str) -> dict[int, float]:
+def _by_seed(finished: Sequence[Trial], name: str) -> dict[int, float]:
     return {
         trial["train"]["seed"]: float(trial[name])
         for trial in finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,20 @@ class Objective:
         """Whether it grows with the model: known before, and drawn to the right."""
         return self.figure in _COSTS
 
+    def gain(self, one: Variant, other: Variant) -> float:
+        """By how much `one` is better, where both have the figure.
+
+        Another seed draws the data in another order, which alone makes a training cheaper by a
+        thousandth: FLOPs are of the seeds that both have, or of none in common as they are printed.
+        """
+        ours, theirs = one.mean(self.figure) or 0.0, other.mean(self.figure) or 0.0
+        if self.figure == "flops":
+            if seeds := one.costs.keys() & other.costs.keys():
+                ours, theirs = (math.fsum(v.costs[seed] for seed in seeds) for v in (one, other))
+            else:
+                ours, theirs = float(f"{ours:.1e}"), float(f"{theirs:.1e}")
+        return ours - theirs if self.higher else theirs - ours
+
     def text(self, variant: Variant) -> str:
         """The variant's mean: `BLEU 31.4`."""
         value = variant.mean(self.figure)
@@ -65,24 +80,19 @@ def front(variants: Sequence[Variant], sought: Sequence[Objective]) -> list[Vari
     `comparable` is there only where none is. The cheapest comes first, or where no cost is sought
     the best in the last objective.
     """
-    values = {
-        place: [
-            value if objective.higher else -value
-            for objective in sought
-            if (value := variant.mean(objective.figure)) is not None
-        ]
-        for place, variant in enumerate(variants)
+    if not sought:
+        return []
+    known = [
+        variant
+        for variant in variants
         if variant.state == "finished"
-    }
-    known = {place: own for place, own in values.items() if len(own) == len(sought) > 0}
-    fair = {place: own for place, own in known.items() if variants[place].comparable} or known
-    kept = [
-        place
-        for place, own in fair.items()
-        if not any(_beats(other, own) for other in fair.values())
+        and all(variant.mean(objective.figure) is not None for objective in sought)
     ]
-    order = next((i for i, objective in enumerate(sought) if objective.is_cost), -1)
-    return [variants[place] for place in sorted(kept, key=lambda place: -known[place][order])]
+    fair = [variant for variant in known if variant.comparable] or known
+    kept = [one for one in fair if not any(_beats(other, one, sought) for other in fair)]
+    first = next((objective for objective in sought if objective.is_cost), sought[-1])
+    sign = -1 if first.higher else 1
+    return sorted(kept, key=lambda variant: sign * (variant.mean(first.figure) or 0.0))
 
 
 def equal_flops(sweep: Mapping[str, Any]) -> bool:
@@ -120,9 +130,13 @@ def overview(sweep: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return ["variant", f"{score.label} (dev)", "training FLOPs", "parameters", heading], found
 
 
-def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    pairs = list(zip(one, other, strict=True))
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+def _beats(one: Variant, other: Variant, sought: Sequence[Objective]) -> bool:
+    better = False
+    for objective in sought:
+        if (gain := objective.gain(one, other)) < 0:
+            return False
+        better |= gain > 0
+    return better
 
 
 def notes(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> list[str]:
