@@ -86,6 +86,18 @@ def test_what_is_as_in_the_paper_holds() -> None:
     assert "A-heads-16" not in str(found)
 
 
+def test_a_bigger_model_that_a_budget_gave_fewer_steps_than_the_papers_does_not_count() -> None:
+    """Alone it would decide: all other sizes are as good as the base."""
+    record = record_of({"big": -7.0})
+    claim = "bigger models are better"
+    assert said(record)[claim].verdict == "does not hold"
+    big = next(one for one in record["trials"] if one["row"] == "big")
+    del big["changes"]["train.steps"]
+    assert said(record)[claim].verdict == "can not be told"
+    assert "big" not in said(record)[claim].evidence
+    assert "C-layers-8" in said(record)[claim].evidence
+
+
 def test_the_opposite_does_not_hold() -> None:
     found = said(record_of({name: -change for name, change in AS_IN_THE_PAPER.items()}))
     verdicts = [finding.verdict for finding in found.values()]

@@ -17,7 +17,7 @@ from seq2sweep.report import (
     table,
 )
 from seq2sweep.report.aggregate import aggregate
-from tests.report.made_up_results import csv_lines, papers_own_sweep, sweep, table3_sweep
+from tests.report.made_up_results import csv_lines, failed, papers_own_sweep, sweep, table3_sweep
 from tests.report.parsing_sweep import of_parsing
 from tests.report.test_table import rows
 
@@ -85,6 +85,27 @@ def test_rows_of_table_3_are_compared_with_their_own() -> None:
     for name in unseen:
         assert found[name].cells[-1] == "no difference can be seen here"
         assert found[name].verdict == "none"
+
+
+@pytest.mark.parametrize("budget", ["steps", "tokens", "flops"])
+def test_the_row_big_is_judged_where_it_has_the_steps_of_the_papers(budget: str) -> None:
+    record = table3_sweep() | {"budget": budget}
+    big = next(one for one in record["trials"] if one["row"] == "big")
+    big |= {"status": "finished", "cause": None, "bleu": 55.0, "bleu_paper": 55.0}
+    record["significance"]["big"] = {"p": 0.002, "low": -8.0, "high": -6.0, "seen": True}
+    found = table.tables(record, "x", 1)
+    note = f"what `sweep.budget: {budget}` gives it: it is not judged"
+    assert note not in str(found)
+    assert compared(record)["big"].verdict == "opposite"
+    if budget != "steps":
+        del big["changes"]["train.steps"]
+        row, found = compared(record)["big"], table.tables(record, "x", 1)
+        assert (row.verdict, row.cells[-1]) == ("none", "not judged: trained for fewer steps")
+        assert row.cells[4] == "26.4 (+0.6)"
+        assert all(note in notes[-1] for notes in (found.comparison_notes, found.finding_notes))
+        assert compared(record)["C-layers-2"].verdict == "same"
+        big |= failed("refused", "it does not fit")
+        assert note not in str(table.tables(record, "x", 1))
 
 
 @pytest.mark.parametrize(

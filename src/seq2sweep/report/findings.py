@@ -23,7 +23,7 @@ from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import rivals
 from seq2sweep.report.aggregate import Against, Variant, over_same_seeds
 from seq2sweep.report.number_format import MISSING, fixed, p_value, signed
-from seq2sweep.report.paper import changed_settings, kind_of
+from seq2sweep.report.paper import changed_settings, kind_of, lacks_steps
 from seq2sweep.report.positions.length_scores import ByLength, Scores
 
 Verdict = Literal["holds", "does not hold", "can not be told"]
@@ -154,7 +154,7 @@ def _of_table3(variants: Sequence[Variant]) -> list[Finding]:
     sizes = [
         variant
         for variant, found in groups
-        if (found and found[0] == "C") or variant.group == "big"
+        if (found and found[0] == "C") or (variant.group == "big" and not lacks_steps(variant))
     ]
     smaller = [v for v in sizes if (v.mean("parameters") or 0) < (base.mean("parameters") or 0)]
     bigger = [v for v in sizes if v not in smaller]

@@ -170,6 +170,13 @@ def counterpart(variant: Variant, base: Variant) -> table3.Row | None:
     return min(alike, key=lambda pair: pair[0])[1] if alike else None
 
 
+def lacks_steps(variant: Variant) -> bool:
+    """Whether it is a row of the paper's that has other steps than its base row there, and a budget
+    of tokens or FLOPs gave it what the base row here has: what is printed of it is of more."""
+    row = next((row for row in table3.read().rows if row.name == variant.row), None)
+    return row is not None and "train.steps" in row.changes.keys() - variant.changes.keys()
+
+
 def _in_one_direction(row: table3.Row, variant: Variant, base: Variant) -> bool:
     """Whether a share that is all that a row changes rises here where it rises in the paper."""
     (name, before, after), *more = _changes(row)
@@ -208,6 +215,8 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
     ours, theirs = variant.mean(kind), base.mean(kind)
     there = _difference(row.bleu, printed.bleu) if same else None
     verdict, words = _verdict(_difference(ours, theirs), there, variant.against)
+    if lacks_steps(variant):
+        verdict, words = "none", "not judged: trained for fewer steps"
     parameters = [
         None if r.parameters_millions is None else r.parameters_millions * 1e6
         for r in (row, printed)

@@ -111,7 +111,7 @@ def tables(sweep: Mapping[str, Any], dataset: str, vocabulary_size: int | None) 
     lengths = length_scores.read(sweep)
     found = findings.findings(variants, lengths)
     of_table3 = any(one.source.startswith("Table 3") for one in found)
-    unlike = _unlike_paper(sweep.get("budget"))
+    unlike = _unlike_paper(sweep.get("budget"), variants)
     return Tables(
         headings=headings(score, _columns(variants)),
         rows=rows(variants, sweep),
@@ -215,14 +215,21 @@ def notes(
     return result
 
 
-def _unlike_paper(budget: str | None) -> list[str]:
-    """What a verdict on Table 3 may come of, where rows have another budget than its own."""
-    if budget != "flops":
-        return []
-    return [
-        "The paper's rows have equal steps (big three times as many), those here equal FLOPs, "
-        "larger models fewer steps: a difference that is not as published may come of that."
-    ]
+def _unlike_paper(budget: str | None, variants: Sequence[Variant]) -> list[str]:
+    """What a verdict on Table 3 may come of, or why there is none, where rows have another budget
+    than its own."""
+    result = []
+    if budget == "flops":
+        result.append(
+            "The paper's rows have equal steps (big three times as many), those here equal FLOPs, "
+            "larger models fewer steps: a difference that is not as published may come of that."
+        )
+    if any(one.state == "finished" and paper.lacks_steps(one) for one in variants):
+        result.append(
+            "The paper's row big has three times as many steps as its base row, that here only "
+            f"what `sweep.budget: {budget}` gives it: it is not judged, and counts for no finding."
+        )
+    return result
 
 
 def seeds_note(seeds: int) -> str:
