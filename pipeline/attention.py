@@ -100,6 +100,11 @@ def measure(
         sources.check_inside("attention.alignments", [file])
         gold = word_alignment.read(Text(Path(config.data.folder) / file), len(bitext))
         aligner = word_alignment.Aligner([gold[i] for i in chosen])
+        if not any(gold[i].possible for i in chosen):
+            console.say(
+                f"no alignment error rate: {file} aligns none of the {len(chosen)} test sentences "
+                "that are measured; raise attention.measured, or align more of them"
+            )
     pairs = [head_numbers.pair(bitext, i) for i in chosen]
     with tqdm(total=len(pairs), **console.bar("measure", "passes")) as bar:
 
@@ -201,8 +206,9 @@ def in_words(metrics: dict[str, Any]) -> str:
     parts.append(f"{metrics['positional']} positional")
     if removable is not None:
         parts.append(f"{removable:.0%} can be left out for under {head_numbers.REMOVABLE:g} nats")
-    if metrics["alignment"]:
-        parts.append(f"AER of the best {metrics['alignment']['best_head']['aer']:.3f}")
+    if aligned := metrics["alignment"]:
+        count = f"{aligned['sentences']} aligned sentence{'s' * (aligned['sentences'] != 1)}"
+        parts.append(f"AER of the best {aligned['best_head']['aer']:.3f} on {count}")
     return ", ".join(parts)
 
 

@@ -235,7 +235,16 @@ def test_gold_alignments_are_compared(
     assert found["alignment"]["best_head"]["aer"] == pytest.approx(min(rates))
     assert runs[0].given["log"][0][0][0]["heads/aer"] == pytest.approx(min(rates))
     assert '<th scope="col">aer</th>' in attention.PAGE.read_text("utf-8")
-    assert f"AER of the best {min(rates):.3f}" in capsys.readouterr().out
+    assert f"AER of the best {min(rates):.3f} on 10 aligned sentences" in capsys.readouterr().out
+    # Of the ten that are measured none, then the first alone.
+    none = "no alignment error rate: gold aligns none of the 10 test sentences that are measured"
+    for line, said in (("", none), (gold[0], " on 1 aligned sentence\n")):
+        (folder / "gold").write_text("\n".join([line, *gold[1:4], *[""] * 36]) + "\n")
+        attention.work(config)
+        out = capsys.readouterr().out
+        assert said in out
+        assert ("AER" in out, none in out) == (bool(line), not line)
+        assert bool(written()["alignment"]) == bool(line)
     outside = configuration.with_changes(config, {"attention.alignments": "../gold"})
     with pytest.raises(UserError, match=r"attention.alignments names ../gold, which is outside"):
         attention.work(outside)

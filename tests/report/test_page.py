@@ -481,11 +481,12 @@ def test_attention_is_linked_with_its_numbers(project: Path) -> None:
     assert "Alignment error rate" not in text
     path = project_files.METRICS / "attention.json"
     content = json.loads(path.read_text())
-    aligned = {"best_head": {"aer": 0.21212}, "mean": 0.5}
+    aligned = {"sentences": 7, "best_head": {"aer": 0.21212}, "mean": 0.5}
     stage.write_json(path, content | {"alignment": aligned})
     stage_report.work(preset())
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert "0.212" in text
+    assert "of the best head, on 7 aligned sentences; of the mean of all 0.500" in text
     stage.write_json(path, content | {"sentences": []})
     stage_report.work(preset())
     text = (project / "reports/index.html").read_text(encoding="utf-8")
