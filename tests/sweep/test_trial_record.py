@@ -251,8 +251,11 @@ def test_how_far_a_stopped_trial_was_judged_is_kept(variant: Variant, tmp_path: 
 
 
 def test_scores_are_used_again_where_they_were_made_alike(variant: Variant, tmp_path: Path) -> None:
-    def record(scorer: str = "code", *, final: bool = False, **changes: int) -> TrialRecord:
+    def record(
+        scorer: str = "code", *, final: bool = False, lowercase: bool = False, **changes: int
+    ) -> TrialRecord:
         named = {f"evaluate.{key}": value for key, value in changes.items()}
+        named["prepare.lowercase"] = lowercase
         config = configuration.with_changes(variant.config, named)
         asked = dataclasses.replace(variant, config=config)
         assert asked.fingerprint == variant.fingerprint
@@ -270,6 +273,13 @@ def test_scores_are_used_again_where_they_were_made_alike(variant: Variant, tmp_
     assert not other.reuse_scores()
     assert not record(beam=variant.config.evaluate.beam + 3).reuse_scores()
     assert record(tokens_per_batch=7).reuse_scores()
+    # Of text that is lower-case already the data are the same, and the signature is not.
+    assert not record(lowercase=True).reuse_scores()
+    values = configuration.fingerprint(
+        variant.config, "evaluate", "data", without=["evaluate.tokens_per_batch"]
+    )
+    kept = json.loads((tmp_path / "result.json").read_text())
+    assert kept["scored_as"] == f"code-{values}", "scores of earlier versions stay"
     # A kill between both files, or a hand, leaves scores of other translations.
     said = (tmp_path / TRANSLATIONS_NAME).read_text()
     (tmp_path / TRANSLATIONS_NAME).write_text("zwei Sätze\n")

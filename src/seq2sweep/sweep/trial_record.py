@@ -278,7 +278,9 @@ class TrialRecord:
         # How many sentences are translated at once changes no score, but may be why there is none.
         same = ["evaluate.tokens_per_batch"] if has_scores else []
         values = configuration.fingerprint(self.variant.config, "evaluate", "data", without=same)
-        return f"{self.scorer}-{values}"
+        # BLEU counts words by it. Where it is false nothing is added, so that older scores stay.
+        case = "-lowercase" * self.variant.config.prepare.lowercase
+        return f"{self.scorer}-{values}{case}"
 
     def figures(self) -> dict[str, Any]:
         """The newest of each figure in the journal up to the checkpoint that is scored.
