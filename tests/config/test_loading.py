@@ -140,6 +140,9 @@ def test_an_unknown_key_like_no_other_gets_the_list() -> None:
         ("prepare.normalise", [["unicode"]], "a list, each one of invisible"),
         ("download.mirrors", ["https://a"], "a mapping"),
         ("cluster.cpus_per_worker", 1.5, "a whole number"),
+        ("sweep.learning_rates", [0.5, True], "a list of numbers, not [0.5, True]"),
+        ("sweep.learning_rates", ["1e-1", 10**400], "a list of numbers, not ['1e-1', 1000"),
+        ("sweep.learning_rates", "1e-1", "a list of numbers, not '1e-1'"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str) -> None:
@@ -209,10 +212,13 @@ def test_edges_of_ranges_are_allowed() -> None:
         "sweep.cpus_per_trial": 0.0001,
         "sweep.gpus_per_trial": 0.0001,
         "train.learning_rate_scale": "1e-4",  # YAML 1.1 reads 1e-4 as text
+        "sweep.learning_rates": ["5e-1", 1, 2.0],
         "tracking.experiment": "x" * 500,
     }
     config = configuration.with_changes(BASE, edges)
     assert config.train.learning_rate_scale == 1e-4
+    assert config.sweep.learning_rates == (0.5, 1.0, 2.0)
+    assert {type(rate) for rate in config.sweep.learning_rates} == {float}
     assert isinstance(config.prepare.max_ratio, float)
 
 

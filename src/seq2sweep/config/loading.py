@@ -369,25 +369,19 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
             raise wrong("one of ", inner, value)
     elif origin is tuple:
         kind, options = inner[0], typing.get_args(inner[0])
-        items = value if isinstance(value, list | tuple) else [value]
-        if kind is float and items is value:
-            items = value = [float(i) if type(i) is int else i for i in items]
+        listed = isinstance(value, list | tuple)
+        items = [_number(i) if kind is float else i for i in (value if listed else [value])]
         odd = [i for i in items if (i not in options if options else type(i) is not kind)]
-        if options and (odd or items is not value):
-            raise wrong("a list, each one of ", options, next(iter(odd), None))
-        if odd or items is not value:
-            raise wrong(WORDS[hint])
-        value = tuple(value)
+        if odd or not listed:
+            each = ("a list, each one of ", options, next(iter(odd), None))
+            raise wrong(*each) if options else wrong(WORDS[hint])
+        value = tuple(items)
     elif origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
             raise wrong(WORDS[hint])
         value = dict(value)
     elif hint is float:
-        number = math.nan
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
-            # YAML 1.1 reads 1e-4 (no dot) as text.
-            number = math.nan if isinstance(value, bool) else float(value)
-        if not math.isfinite(number):
+        if (number := _number(value)) is None:
             raise wrong(WORDS[hint])
         return number
     # type, not isinstance: true and false are no whole numbers here.
@@ -396,3 +390,11 @@ def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
     if any(isinstance(i, str) and "\n" in i for i in (value if origin is tuple else [value])):
         raise wrong("text of one line")
     return value
+
+
+def _number(value: Any) -> float | None:
+    """A finite one, or None; YAML 1.1 reads 1e-4 (no dot) as text."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if not isinstance(value, bool) and math.isfinite(number := float(value)):
+            return number
+    return None
