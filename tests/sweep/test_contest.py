@@ -91,6 +91,17 @@ def test_each_is_as_large_as_the_base() -> None:
         assert configuration.flatten(own, "train") == configuration.flatten(base, "train")
 
 
+def test_of_a_base_of_the_least_width_bytenet_has_its_own_least() -> None:
+    width = {"model.d_model": 1, "model.positions": "learned"}
+    base = configuration.with_changes(presets.load("phrasebook").config, width)
+    found = dict(rivals_of(["all"], base))["bytenet"]
+    assert found == {
+        "model.architecture": "bytenet",
+        "model.layers": 5 * base.model.layers,
+        "model.d_model": 8,
+    }
+
+
 def test_of_bytes_each_is_as_large_as_the_base_with_its_260_pieces() -> None:
     """Whatever `vocabulary.size` is: it sizes other kinds."""
     base = configuration.with_changes(presets.load("base").config, {"vocabulary.kind": "bytes"})

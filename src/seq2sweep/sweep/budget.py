@@ -147,5 +147,6 @@ def _sizes(name: str, base: Config) -> Iterator[dict[str, int]]:
     if name != "bytenet":
         yield from ({"layers": layers} for layers in range(2, MOST_LAYERS))
         return
-    widths = range(STEP_OF_WIDTH, 4 * base.model.d_model + 1, STEP_OF_WIDTH)
+    widest = max(STEP_OF_WIDTH, 4 * base.model.d_model)
+    widths = range(STEP_OF_WIDTH, widest + 1, STEP_OF_WIDTH)
     yield from ({"layers": 5 * base.model.layers, "d_model": width} for width in widths)
