@@ -102,6 +102,15 @@ def test_of_a_base_of_the_least_width_bytenet_has_its_own_least() -> None:
     }
 
 
+def test_of_what_architecture_a_number_is_that_no_model_may_have_is_said() -> None:
+    deep = configuration.with_changes(presets.load("base").config, {"model.layers": 3_000})
+    said = (
+        r"^params.yaml: sweep.method table2: bytenet: model.layers must be at most 10000, not 15000"
+    )
+    with pytest.raises(UserError, match=said):
+        list(rivals_of(["all"], deep))
+
+
 def test_of_bytes_each_is_as_large_as_the_base_with_its_260_pieces() -> None:
     """Whatever `vocabulary.size` is: it sizes other kinds."""
     base = configuration.with_changes(presets.load("base").config, {"vocabulary.kind": "bytes"})

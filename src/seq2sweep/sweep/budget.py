@@ -136,7 +136,9 @@ def rivals_of(
     for name in rivals.select(names):
         sizes = list(_sizes(name, base))
         first = {f"model.{key}": size for key, size in sizes[0].items()}
-        model: Any = configuration.with_changes(base, {"model.architecture": name} | first).model
+        changes = {"model.architecture": name} | first
+        asked = f"params.yaml: sweep.method table2: {name}"
+        model: Any = configuration.with_changes(base, changes, asked).model
         costs = [abs(cost(dataclasses.replace(model, **size)) - wanted) for size in sizes]
         best = sizes[costs.index(min(costs))]
         yield name, {"model.architecture": name} | {f"model.{k}": v for k, v in best.items()}
