@@ -239,6 +239,10 @@ def test_cpus_train_with_the_workers_of_params(
     monkeypatch.delenv("RAY_ADDRESS")
     write(project, "phrasebook", **{"cluster.workers": 8})
     assert "do not fit 4 CPUs" in plan(project)["notes"][0]
+    # What is not set, or at its least, cannot be lowered.
+    for each, less in ((None, ""), (1, ""), (2, " or cluster.cpus_per_worker")):
+        write(project, "phrasebook", **{"cluster.workers": 8, "cluster.cpus_per_worker": each})
+        assert plan(project)["notes"][0].endswith(f": lower cluster.workers{less}")
 
 
 @pytest.mark.parametrize("trained", [False, True])

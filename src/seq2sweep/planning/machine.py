@@ -246,9 +246,9 @@ def _cpus(config: Config, storage: Path) -> Machine:
         )
         return Machine(device, workers, enough=False, notes=notes)
     if threads * workers > cpus:
+        less = "cluster.workers" + " or cluster.cpus_per_worker" * (threads > 1)  # null is 1 here
         notes.append(
-            f"{workers} workers of {threads} CPU each do not fit {cpus} CPUs: lower "
-            "cluster.workers or cluster.cpus_per_worker"
+            f"{workers} workers of {threads} CPU each do not fit {cpus} CPUs: lower {less}"
         )
         return Machine(device, workers, enough=False, notes=notes)
     per_trial = sweep.workers_per_trial * sweep.cpus_per_trial
