@@ -155,6 +155,7 @@ def test_a_value_of_the_wrong_type_is_named(key: str, value: Any, expected: str)
     ("key", "value"),
     [
         ("train.steps", 0),
+        ("train.steps", 10**15 + 1),
         ("prepare.max_words", 0),
         ("prepare.max_ratio", 0.5),
         ("data.phrasebook.train", -1),
@@ -207,6 +208,7 @@ def test_edges_of_ranges_are_allowed() -> None:
         "vocabulary.size": 16,
         "vocabulary.character_coverage": 1,
         "evaluate.alpha": 0,
+        "train.steps": 10**15,
         "cluster.cpus_per_worker": 1,
         "cluster.hang_seconds": 10**9,
         "sweep.cpus_per_trial": 0.0001,

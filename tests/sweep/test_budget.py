@@ -12,6 +12,7 @@ from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.data.batching import plan_epoch
 from seq2sweep.data.bitext import Bitext
+from seq2sweep.errors import UserError
 from seq2sweep.model import flops
 from seq2sweep.sweep import budget as budgets
 from seq2sweep.sweep.variants import Variant, variants
@@ -152,6 +153,13 @@ def test_a_model_that_takes_more_than_there_is_gets_one_step(
 ) -> None:
     found = swept(tiny_config, tiny_corpus, space={"model.d_ff": [10**6]}, budget="flops")
     assert [v.config.train.steps for v in found] == [12, 1]
+
+
+@pytest.mark.parametrize("budget", ["steps", "tokens", "flops"])
+def test_a_mistyped_number_of_steps_is_said_in_one_line(tiny_config: Config, budget: str) -> None:
+    said = r"^params.yaml: sweep.base: train.steps must be at most 1000000000000000, not 1000"
+    with pytest.raises(UserError, match=said):
+        swept(tiny_config, None, space={}, budget=budget, base={"train.steps": 10**400})
 
 
 @pytest.mark.parametrize("budget", ["tokens", "flops"])

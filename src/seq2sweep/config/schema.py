@@ -48,7 +48,10 @@ OptimizerName = Literal["adam", "adam_constant", "adam_then_sgd", "nesterov", "a
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     seed: int = field("fixes initial weights, order of the data and dropout", at_least=0, rule=SEED)
-    steps: int = field("updates in all", at_least=1)
+    # What is counted from it is exact up to here, and fits the integers of the machine.
+    steps: int = field(
+        "updates in all", at_least=1, rule=("at most 1000000000000000", lambda n: n <= 10**15)
+    )
     tokens_per_update: int = field(
         "source tokens, and target tokens, an update (paper: 25000)", at_least=1
     )
