@@ -760,6 +760,59 @@ def test_a_file_at_which_the_store_always_fails_is_refused_and_holds_up_nothing_
     assert len(experiment.client.list_artifacts(run.info.run_id)) == 1
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_was_refused_does_not_undo_what_was_recorded_later(
+    experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], dies: bool
+) -> None:
+    """Also where who tries it again dies between the two."""
+    page, states = tmp_path / "page.html", ("first", "last")
+    with Recorder(tmp_path / "tracking", "undone", kind="test") as run:
+        for state in states:
+            run.describe(state)
+            run.tag({"outcome": state, state: "there"})
+            page.write_text(state)
+            run.artifact(page)
+            run.log({"train/loss": 1.0}, 1)
+        run.finish("failed", "no room")  # files of a FINISHED run stay anyway
+    left = 3
+
+    def refuses_three(call: str) -> None:
+        nonlocal left
+        if call in ("log_batch", "log_artifact") and left:
+            left -= 1
+            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+
+    relay = new(fate=refuses_three)
+    assert relay.deliver()
+    assert run.name in relay.refused
+
+    def check() -> None:
+        (found,) = runs(experiment, run.name)
+        tags = found.data.tags
+        assert (tags["outcome"], tags["mlflow.note.content"]) == ("last", "last")
+        assert artifact_text(experiment.client, found.info.run_id, page.name) == "last"
+
+    check()
+    calls = 0
+
+    def dies_later(call: str) -> None:
+        nonlocal calls
+        calls += call in ("log_batch", "log_artifact")
+        if calls == 2 * 3:  # before and after: the three that were refused
+            raise Killed
+
+    if dies:
+        with pytest.raises(Killed):
+            new(fate=dies_later).deliver()
+    mended = new()
+    assert mended.deliver()
+    assert mended.refused == {}
+    check()
+    assert "first" in runs(experiment, run.name)[0].data.tags
+    assert dies or mended.applied == 3 * 2  # the numbers are not sent again
+    assert outboxes(tmp_path / "tracking") == []
+
+
 def test_failures_with_successes_between_them_refuse_nothing(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:

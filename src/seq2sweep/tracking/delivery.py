@@ -288,6 +288,21 @@ class Delivery:
             raise RefusedError(str(error)) from None
 
 
+def written_keys(record: Record) -> set[tuple[str, bool, str]]:
+    """What a record says anew of its run, or of the run above (True): tags, description and files
+    by name, of which MLflow keeps what came last. All else has a time, or stays as it was."""
+    what = record.content
+    above = bool(what.get("on_parent"))
+    with contextlib.suppress(*SHAPE_ERRORS):
+        if what["do"] == "tag":
+            return {("tag", above, name) for name in what["tags"]}
+        if what["do"] == "describe":
+            return {("describe", above, "")}
+        if what["do"] == "artifact":
+            return {("artifact", above, Path(name).name) for name in what["files"]}
+    return set()
+
+
 def _bytes(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())

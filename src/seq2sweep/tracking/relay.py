@@ -2,7 +2,8 @@
 
 A record is applied, then the cursor is moved behind it. Who dies in between leaves a record that is
 applied again, which changes nothing: runs and models are found before they are created, and all
-else is a value under a key.
+else is a value under a key. What MLflow refused is tried again by the next process, and behind it
+what came later and is under the same key: the last value stays.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ import contextlib
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import rmtree
 
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.tracking.addressee import Addressee
-from seq2sweep.tracking.delivery import Delivery, ParentMissingError, UnavailableError
+from seq2sweep.tracking.delivery import (
+    Delivery,
+    ParentMissingError,
+    UnavailableError,
+    written_keys,
+)
 from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
 from seq2sweep.tracking.outbox import (
     FILES,
@@ -25,6 +31,7 @@ from seq2sweep.tracking.outbox import (
     Cursor,
     DamagedRecordError,
     Outbox,
+    Record,
     outboxes,
 )
 from seq2sweep.tracking.recorder import Recorder
@@ -141,9 +148,13 @@ class Relay:
             cursor = cursor.anew()
         # Once a process, as what was refused may be mended.
         retry = bool(cursor.refused) and box.name not in self._retried
+        found = box.records(0 if retry else cursor.position)
+        if retry:
+            # They count as refused until they are there again, whoever dies in between.
+            cursor.refused |= _would_be_undone(found, cursor)
         records = [
             record
-            for record in box.records(0 if retry else cursor.position)
+            for record in found
             if record.begin >= cursor.position or str(record.begin) in cursor.refused
         ]
         if records or cursor.journal:
@@ -178,6 +189,21 @@ def _left(box: Outbox, cursor: Cursor) -> bool:
     """Whether the store lacks anything of an outbox, or has refused it."""
     more = bool(cursor.refused or cursor.journal)
     return more or cursor.position < box.path.stat().st_size
+
+
+def _would_be_undone(records: Sequence[Record], cursor: Cursor) -> dict[str, str]:
+    """The delivered records over which one that was refused would write if it is taken now, by the
+    byte where they begin, and why that was refused."""
+    found: dict[str, str] = {}
+    why_of: dict[tuple[str, bool, str], str] = {}
+    for record in records:
+        keys = written_keys(record)
+        reasons = [cursor.refused.get(str(record.begin)), *map(why_of.get, keys)]
+        why = next(filter(None, reasons), None)
+        if why is not None and record.begin < cursor.position:
+            found[str(record.begin)] = why
+            why_of |= dict.fromkeys(keys, why)
+    return found
 
 
 def _prune(box: Outbox, cursor: Cursor) -> None:
