@@ -82,6 +82,24 @@ def test_few_parts_of_an_object_are_on_their_way_at_once(
     assert max(counts) <= object_store.PARTS_AT_ONCE
 
 
+def test_an_object_has_no_more_parts_than_s3_takes(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    take, size = S3Backend.upload_part, (30 << 20) + 1  # 7 parts of the usual size
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        taken.append("a part")
+        return take(*arguments, **options)
+
+    monkeypatch.setattr(S3Backend, "upload_part", count)
+    monkeypatch.setattr(object_store, "MOST_PARTS", 4)
+    (tmp_path / "file").write_bytes(bytes(size))
+    ObjectStore(bucket).upload(tmp_path / "file", "file")
+    assert ObjectStore(bucket).size("file") == size
+    assert len(taken) == 4
+
+
 def test_of_two_who_make_an_object_one_does(bucket: str) -> None:
     assert ObjectStore(bucket).create("claim", b"one")
     assert not ObjectStore(bucket).create("claim", b"two")

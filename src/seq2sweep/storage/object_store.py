@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 PART_BYTES = 32 << 20
 """A download is made of requests of so many bytes, each with a timeout and retries of its own."""
 PARTS_AT_ONCE = 3
-"""Of an upload, 5 MiB each: all of them have to go within the client's timeout, on a slow line."""
+"""Of an upload, each in memory: all of them have to go within the client's timeout, on a slow
+line."""
+UPLOAD_BYTES, MOST_PARTS = 5 << 20, 10_000
+"""A part of an upload, which S3 takes no smaller, and how many of them it takes for an object: of a
+file above 48.8 GiB they are larger, 105 MiB of one of 1 TiB."""
 KEYS_KEPT = timedelta(minutes=10)
 """How long keys of a role are used: botocore gives none that live for less."""
 FILE_SECONDS = 60.0
@@ -105,8 +109,9 @@ class ObjectStore:
 
     def upload(self, path: Path, name: str) -> None:
         """Make an object of a file, whole or not at all."""
+        part = max(UPLOAD_BYTES, -(-path.stat().st_size // MOST_PARTS))
         with self._explained(name):
-            self._store.put(name, path, max_concurrency=PARTS_AT_ONCE)
+            self._store.put(name, path, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
 
     def download(self, name: str, path: Path) -> None:
         """Write an object to a file; what an error leaves there is not whole."""
