@@ -65,6 +65,27 @@ def test_it_is_brought_there_once(
     assert len(uploaded) == 15
 
 
+def test_a_file_that_a_bucket_has_lost_is_brought_there_again(
+    bucket: str, tiny_corpus: Corpus, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a rule of expiry."""
+    lost, cut = "train.source.tokens", "valid.target.tokens"
+    place = ObjectStore(dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket)))
+    place.delete(lost)
+    place.write(cut, b"")
+    uploaded: list[str] = []
+    upload = ObjectStore.upload
+
+    def listen(there: ObjectStore, path: Path, name: str) -> None:
+        upload(there, path, name)
+        uploaded.append(name)
+
+    monkeypatch.setattr(ObjectStore, "upload", listen)
+    address = dataset_sync.publish(tiny_corpus.encoded, ObjectStore(bucket))
+    assert uploaded == [lost, cut, "train.json", "valid.json"]
+    assert dataset_sync.fetch(Path("/not/seen/here"), address).is_relative_to(machine)
+
+
 def test_other_data_with_the_same_name_is_not_taken(
     bucket: str, tiny_corpus: Corpus, machine: Path, tmp_path: Path
 ) -> None:

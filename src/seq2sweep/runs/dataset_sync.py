@@ -1,7 +1,7 @@
 """Encoded data by way of a bucket, for nodes that do not see the project's folder.
 
 `<cluster.storage>/encoded/<sum>/` has the files of the splits that training reads, the headers
-last: where they are, all is there.
+last: where they are, all was there once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ TRANSFER_SECONDS = 3600.0
 
 
 def publish(folder: Path, storage: ObjectStore) -> str:
-    """Upload the data unless it is there; gives its address."""
+    """Upload what of the data is not there, whole; gives its address."""
     place = storage.at(f"encoded/{fingerprint(folder)}")
     there = place.sizes()
     headers = [header_name(split) for split in SPLITS]
-    if all(name in there for name in headers):
+    about = {split: read_header(folder, split)["files"] for split in SPLITS}
+    sizes = {name: file["bytes"] for files in about.values() for name, file in files.items()}
+    # A bucket's rule of expiry may have taken any of them.
+    missing = [name for name, size in sizes.items() if there.get(name) != size]
+    if not missing and all(name in there for name in headers):
         return place.address
     console.say(f"upload of {folder} to {place.address}, for all nodes")
-    for split in SPLITS:
-        for name, about in read_header(folder, split)["files"].items():
-            if there.get(name) != about["bytes"]:
-                place.upload(folder / name, name)
-    for name in headers:
+    for name in missing + headers:
         place.upload(folder / name, name)
     return place.address
 
