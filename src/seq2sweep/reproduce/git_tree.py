@@ -139,10 +139,22 @@ def prefix(project: Path) -> str:
 
 def is_half_made(project: Path, folder: Path) -> bool:
     """Whether there is a worktree that is still FILLING, whose maker was killed."""
+    return _is_worktree(project, folder, f"locked {FILLING}")
+
+
+def how_to_remove(project: Path, folder: Path) -> str:
+    """What a user may do with a folder that is in the way."""
+    if _is_worktree(project, folder):
+        return f"remove it (git worktree remove --force {shlex.quote(str(folder))})"
+    return "move it away"
+
+
+def _is_worktree(project: Path, folder: Path, *more: str) -> bool:
+    """Whether git lists a worktree at a folder, with these lines; not the repository itself."""
     try:
         listed = os.fsdecode(git(project, "worktree", "list", "--porcelain"))
     except GitError:  # no repository
         return False
-    entries = (entry.splitlines() for entry in listed.split("\n\n"))
-    wanted = {f"worktree {folder.resolve()}", f"locked {FILLING}"}
+    entries = (entry.splitlines() for entry in listed.split("\n\n")[1:])
+    wanted = {f"worktree {folder.resolve()}", *more}
     return any(wanted <= set(entry) for entry in entries)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -80,9 +79,8 @@ class Worktree:
                 found._renew(params)
                 return found
             raise UserError(
-                f"{root} is there, and not of this run with these settings and libraries: remove "
-                f"it (git worktree remove --force {shlex.quote(str(root))}), or name another "
-                "--folder"
+                f"{root} is there, and not of this run with these settings and libraries: "
+                f"{git_tree.how_to_remove(project, root)}, or name another --folder"
             )
         address = record.content["origin"]
         place = git_tree.add_worktree(project, root, record.content["commit"], address)
