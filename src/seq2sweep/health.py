@@ -21,6 +21,12 @@ class Finding:
     text: str
     remedy: str = ""
 
+    @classmethod
+    def of_error(cls, where: str, what: str, said: str) -> Finding:
+        """A problem as an error says it: a reason, a colon, the remedy; without a colon as both."""
+        reason, _, remedy = said.rpartition(": ")
+        return cls(where, what, "problem", reason or remedy, remedy)
+
 
 def overview(findings: Sequence[Finding]) -> str:
     """The findings for a reader: place by place, and what is to be mended once more at the end."""

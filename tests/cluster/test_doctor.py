@@ -193,6 +193,21 @@ def test_a_package_that_is_too_large_and_a_server_that_is_away(
     assert words[-4:] == ["python", "-m", "seq2sweep.cli", "doctor"]
 
 
+def test_without_git_the_package_says_what_to_install(
+    of_jobs: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    found = by_name(submit.examine(of_jobs, "http://127.0.0.1:1", tmp_path))["package"]
+    assert found.text == "git, which lists the files to upload, is not installed"
+    assert found.remedy == "install it"
+
+
+def test_an_error_without_a_remedy_is_told_whole() -> None:
+    assert Finding.of_error("here", "disk", "it is full") == Finding(
+        "here", "disk", "problem", "it is full", "it is full"
+    )
+
+
 # --- from what a machine told --------------------------------------------------------------------
 
 

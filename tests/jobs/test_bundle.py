@@ -162,7 +162,7 @@ def test_where_git_is_not_installed_it_says_so(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(UserError, match=r"git is not installed: it lists the files to upload"):
+    with pytest.raises(UserError, match=r"^git, which lists .*, is not installed: install it$"):
         bundle.collect(repository)
     assert bundle.commit(repository) == "unknown"
 

@@ -156,7 +156,9 @@ def _git(project: Path, *arguments: str) -> bytes:
         return git(project, *arguments)
     except GitError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise UserError("git is not installed: it lists the files to upload") from None
+            raise UserError(
+                "git, which lists the files to upload, is not installed: install it"
+            ) from None
         raise UserError(
             f"git decides what is uploaded, and says `{error}`: mend that or, where the project is "
             "no repository yet, make it one by `git init` (nothing has to be committed)"

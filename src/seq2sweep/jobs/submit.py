@@ -178,8 +178,7 @@ def examine(config: Config, address: str, project: Path) -> list[Finding]:
         try:
             found.append(Finding("this machine", what, "well", check()))
         except UserError as error:
-            text, _, remedy = str(error).rpartition(": ")
-            found.append(Finding("this machine", what, "problem", text, remedy))
+            found.append(Finding.of_error("this machine", what, str(error)))
     return found
 
 

@@ -348,8 +348,7 @@ def examine(config: Config, project: Path) -> Finding:
         said = str(error)
     except store_errors() as error:
         said = unusable(uri, error)
-    text, _, remedy = said.rpartition(": ")
-    return Finding("MLflow", "store", "problem", text, remedy)
+    return Finding.of_error("MLflow", "store", said)
 
 
 # --- its page ------------------------------------------------------------------------------------
