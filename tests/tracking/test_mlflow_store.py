@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import socket
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -125,8 +127,25 @@ def test_files_that_go_to_another_folder_than_the_projects_are_a_line(
 def test_deleted_experiment_is_a_user_error(experiment: Experiment, uri: str, folder: Path) -> None:
     gone = Experiment(uri, "gone", folder / "artifacts")
     experiment.client.delete_experiment(gone.id)
-    with pytest.raises(UserError, match=r"tracking\.experiment: 'gone' was deleted.*restore"):
+    with pytest.raises(
+        UserError, match=r"tracking\.experiment: 'gone' was deleted.*restore"
+    ) as caught:
         Experiment(uri, "gone", folder / "artifacts")
+    # The command acts on this store, from whichever folder, as a shell reads it.
+    command = str(caught.value).split("`")[1]
+    restore = ["mlflow", "experiments", "restore", "-x", gone.id]
+    assert shlex.split(command) == [f"MLFLOW_TRACKING_URI={uri}", *restore]
+
+
+def test_the_command_that_restores_an_experiment_shows_no_password() -> None:
+    gone = SimpleNamespace(lifecycle_stage="deleted", experiment_id="7")
+    server = SimpleNamespace(
+        tracking_uri="http://ada:hunter2@host:5000", get_experiment_by_name=lambda name: gone
+    )
+    with pytest.raises(UserError) as caught:
+        mlflow_store._open_experiment(server, "gone", None)
+    assert "`mlflow experiments restore -x 7`, with MLFLOW_TRACKING_URI set" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_nothing_is_written_into_the_working_folder(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -185,9 +186,13 @@ def _open_experiment(client: Any, name: str, location: str | None) -> str:
                 raise
             found = client.get_experiment_by_name(name)  # another process was faster
     if found.lifecycle_stage != "active":
+        command, uri = f"mlflow experiments restore -x {found.experiment_id}", client.tracking_uri
+        how = f"`MLFLOW_TRACKING_URI={shlex.quote(uri)} {command}`"
+        if redact(uri) != uri:
+            how = f"`{command}`, with MLFLOW_TRACKING_URI set to the store's address"
         raise UserError(
-            f"tracking.experiment: {name!r} was deleted in MLflow; restore it "
-            f"(`mlflow experiments restore -x {found.experiment_id}`) or choose another name"
+            f"tracking.experiment: {name!r} was deleted in MLflow: restore it ({how}) or choose "
+            "another name"
         )
     place = urlsplit(found.artifact_location)
     folder = Path(unquote(place.path))
@@ -219,11 +224,8 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
     database nor a server, a path that it cannot have, and an environment that MLflow refuses.
     """
     check_environment()
-    if config.uri:
-        uri, key = config.uri, "params.yaml: tracking.uri"
-    else:
-        uri, key = os.environ.get("MLFLOW_TRACKING_URI", ""), "environment: MLFLOW_TRACKING_URI"
-    uri = uri or "sqlite:///mlflow.db"
+    key = "params.yaml: tracking.uri" if config.uri else "environment: MLFLOW_TRACKING_URI"
+    uri = config.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
     folder = project.resolve()
     scheme, separator, rest = uri.partition("://")
     # A database's driver may be named too: postgresql+psycopg2.
@@ -378,8 +380,7 @@ def serve(config: Config, project: Path, port: str) -> None:
     command += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
     defaults = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     # Not among the arguments, which every user of this machine can read.
-    store = {"MLFLOW_BACKEND_STORE_URI": uri}
-    status = _run_together(command, defaults | os.environ | store)
+    status = _run_together(command, defaults | os.environ | {"MLFLOW_BACKEND_STORE_URI": uri})
     if status != 0:
         raise OperationalError(f"the MLflow server ended with status {status}: its log is above")
 
