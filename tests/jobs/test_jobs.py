@@ -65,7 +65,7 @@ def test_the_same_is_one_job_and_what_differs_another(stub: Project, head: Head)
     assert "detached. train-" in last
     assert "the stub begins" not in last, "it was said once"
     assert f"Attach: seq2sweep submit train --address {head.address}. Stop it: " in last
-    assert f"ray job stop --address {head.address} train-" in last
+    assert f"RAY_API_SERVER_ADDRESS={head.address} ray job stop train-" in last
     assert "Traceback" not in last
 
     attached = stub.submit()

@@ -28,6 +28,7 @@ import aiohttp
 import pytest
 import requests
 import yaml
+from ray.dashboard.utils import get_address_for_submission_client
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobErrorType, JobStatus
 
@@ -1273,6 +1274,30 @@ def test_an_upload_may_take_longer_than_a_connection(
         server.shutdown()
     assert time.monotonic() - began > 2 * job_client.CONNECT_SECONDS
     assert SlowTaker.uploads == [archive.read_bytes()] * 2
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_the_command_that_stops_a_job_goes_to_its_cluster(
+    monkeypatch: pytest.MonkeyPatch, token: bool
+) -> None:
+    """Whatever the shell has set, and with the token that was shown here."""
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+
+    def use() -> None:
+        if token:  # as Ray does where one lies in the user's folder
+            monkeypatch.setenv("RAY_AUTH_MODE", "token")
+
+    monkeypatch.setattr(job_client.ray_internals, "use_token_of_user", use)
+    server = SimpleNamespace(address="http://here:8265")
+    said = jobs._how_to_attach(cast(Any, server), "train-1", "train")
+    *variables, ray, job, stop, name = said.rpartition("Stop it: ")[2].split()
+    assert [ray, job, stop, name] == ["ray", "job", "stop", "train-1"]
+    given = dict(variable.split("=") for variable in variables)
+    assert given.get("RAY_AUTH_MODE") == ("token" if token else None)
+    others = dict.fromkeys(job_client.OVERRIDES, "http://there:1")
+    for variable, value in (others | given).items():
+        monkeypatch.setenv(variable, value)
+    assert get_address_for_submission_client(None) == server.address
 
 
 def test_a_log_is_shown_once_however_often_the_connection_breaks(

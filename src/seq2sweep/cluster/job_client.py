@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import shlex
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -36,7 +38,7 @@ TRACE = "Traceback (most recent call last):"
 NO_AGENT = "No available agent"
 NOT_TAKEN = (NO_AGENT, "status code 400")
 """In the trace of a head that failed: there is no agent yet, or it has refused the job."""
-# These come before what is asked for, in Ray's client.
+# These come before what is asked for, in Ray's client, the first before the second.
 OVERRIDES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 
 _TROUBLE = (OSError, RuntimeError, requests.RequestException, aiohttp.ClientError, TimeoutError)
@@ -237,6 +239,15 @@ def did_not_start(ended: JobDetails) -> bool:
     if ended.driver_node_id is None:
         return ended.error_type not in (None, JobErrorType.JOB_SUPERVISOR_ACTOR_DIED)
     return bool(ended.error_type == JobErrorType.JOB_ENTRYPOINT_COMMAND_START_ERROR)
+
+
+def in_shell(address: str) -> str:
+    """The variables with which a shell runs `ray job` on the job server at an address, whatever
+    else is set there, and with the token that this process shows."""
+    ray_internals.use_token_of_user()
+    mode = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+    # Not --address: both of OVERRIDES come before that.
+    return f"{mode}{OVERRIDES[0]}={shlex.quote(address)}"
 
 
 def _status(error: Exception) -> int | None:

@@ -176,9 +176,11 @@ def _examined(config: Config, project: Path) -> list[Finding]:
     address = config.cluster.job_server
     if address is not None and submit.runs_as_job(config):
         findings = submit.examine(config, address, project)
+        from seq2sweep.cluster.job_client import in_shell
+
         print(
-            "nodes are checked from inside the cluster: ray job submit "
-            f"--address {address} --working-dir . "
+            f"nodes are checked from inside the cluster: {in_shell(address)} ray job submit "
+            "--working-dir . "
             """--runtime-env-json '{"env_vars": {"PYTHONPATH": "src"}}' """
             "-- python -m seq2sweep.cli doctor"
         )

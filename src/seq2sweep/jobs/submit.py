@@ -187,8 +187,7 @@ def examine(config: Config, address: str, project: Path) -> list[Finding]:
 
 def _inputs(project: Path, stage: str, current: bool | None) -> dict[str, str]:
     """What the stage reads and other stages have made here, with its sums."""
-    read = dvc_stages.inputs(project, stage)
-    sums = dvc_stages.sums(project)
+    read, sums = dvc_stages.inputs(project, stage), dvc_stages.sums(project)
     if not read or not all(path in sums and (project / path).exists() for path in read):
         return {}
     if current is None:
@@ -393,7 +392,9 @@ def _follow(server: JobServer, name: str, stage: str, storage: Storage) -> str |
 
 
 def _how_to_attach(server: JobServer, name: str, stage: str) -> str:
+    from seq2sweep.cluster.job_client import in_shell
+
     return (
         f"{name} keeps running. Attach: seq2sweep submit {stage} --address {server.address}. "
-        f"Stop it: ray job stop --address {server.address} {name}"
+        f"Stop it: {in_shell(server.address)} ray job stop {name}"
     )
