@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import getpass
 import hashlib
+import json
 import platform
 import re
 import subprocess
@@ -20,10 +21,13 @@ from seq2sweep.tracking import lineage as lineage_module
 from seq2sweep.tracking.lineage import (
     EXPERIMENT,
     code,
+    document,
     environment,
     lineage_tags,
+    parameters,
     registered_name,
 )
+from seq2sweep.tracking.recorder import clean_params
 from tests import rebuild
 
 ENVIRONMENT = "environment.sha256"
@@ -229,10 +233,24 @@ def test_a_model_is_registered_by_a_name_that_mlflow_takes(
     _validate_model_name(name)
 
 
-def test_nothing_private(project: Path, example: configuration.Config) -> None:
-    secret = "postgresql://ada:hunter2@host/db"
-    config = configuration.with_changes(example, {"tracking.uri": secret})
-    values = lineage(project, config).values()
+def test_nothing_private(
+    project: Path, example: configuration.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    private_values = {
+        "tracking.uri": "postgresql://ada:hunter2@host/db",
+        "cluster.storage": str(Path.home() / "runs"),
+        "data.folder": str(project / "texts"),
+        "self_training.files": [str(Path.home() / "trees"), "more"],
+    }
+    config = configuration.with_changes(example, private_values)
+    tags = lineage(project, config)
+    params = json.loads(document(tags, config))["params"]
+    beside = clean_params(parameters(config))
+    for shown in (params, beside):
+        assert (shown["cluster.storage"], shown["data.folder"]) == ("~/runs", "./texts")
+        assert json.loads(shown["self_training.files"]) == ["~/trees", "more"]
+    values = [*tags.values(), *params.values(), *beside.values(), document(tags, config)]
     for private in (str(project), str(Path.home()), getpass.getuser(), "hunter2"):
         if private == "root" or len(private) < 3:
             continue

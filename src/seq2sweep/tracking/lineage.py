@@ -1,7 +1,9 @@
 """Where a result comes from: code, data, parameters, libraries and machine, as tags and
 as a file of a run.
 
-They hold no absolute paths, user names or secrets: a tracking server is shared.
+Secrets are masked in them, and the folders of the project and of the user relative: a tracking
+server is shared. What a run is made again with needs `data.folder` as it is, and is elsewhere
+(`reproduce/params.yaml`).
 """
 
 from __future__ import annotations

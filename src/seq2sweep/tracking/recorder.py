@@ -335,12 +335,12 @@ def _newest_key(folder: Path, to: Addressee | None) -> str | None:
 
 
 def params_as_text(values: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters as text: JSON but for text, with passwords masked."""
+    """Parameters as text: JSON but for text, with passwords masked and folders relative."""
     texts = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for key, value in values.items()
     }
-    return {key: redact(text) for key, text in texts.items()}
+    return {key: _relative(redact(text)) for key, text in texts.items()}
 
 
 def clean_params(values: Mapping[str, Any]) -> dict[str, str]:
