@@ -151,6 +151,31 @@ def test_a_stopped_trial_that_resumes_is_of_what_trains_it_further(
     assert json.loads((tmp_path / "result.json").read_text())["made_by"] == wanted
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_without_its_result_a_trial_is_still_of_what_trained_it(
+    variant: Variant, tmp_path: Path, trains: bool
+) -> None:
+    """The last line of a search asks to remove it, where a trial could not be scored."""
+
+    def end(torch: str) -> Any:
+        made_by = {"version.torch": torch}
+        record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", True, made_by)
+        record.end("finished", None, 1.0)
+        return record.result().made_by
+
+    last = variant.config.train.steps
+    save(tmp_path / checkpoint_name(last - trains), last - trains)
+    assert end("2.12.0") == {"version.torch": "2.12.0"}
+    (tmp_path / "result.json").unlink()
+    if trains:
+        save(tmp_path / checkpoint_name(last), last)
+    assert end("2.13.0") == {"version.torch": "2.13.0" if trains else "2.12.0"}
+    for torn in ("[]", "{", "{}"):
+        (tmp_path / "result.json").unlink()
+        (tmp_path / "trained_by.json").write_text(torn)
+        assert end("2.14.0") == {"version.torch": "2.14.0"}
+
+
 @pytest.mark.parametrize("scored", [True, False])
 def test_what_trained_a_trial_and_was_interrupted_is_not_what_stopped_it_before(
     variant: Variant, tmp_path: Path, scored: bool

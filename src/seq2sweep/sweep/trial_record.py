@@ -22,6 +22,8 @@ from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.variants import Variant
 
 RESULT_NAME = "result.json"
+TRAINED_BY_NAME = "trained_by.json"
+"""What trained it, and how far: it stays when somebody removes the other to have it tried again."""
 TRANSLATIONS_NAME = "valid.translations.txt"
 NODES_NAME = "nodes"
 """Folder with a file for each node that a trial of one worker ran on: when it came there."""
@@ -80,7 +82,7 @@ class TrialRecord:
     result.json, if the variant needs no training because it ended in a sweep before; final: what
     has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`, and
     from the end on what trained it; before: to which step it was trained, and by what, when an
-    earlier sweep wrote its result.json; on_trial: as of `run_sweep`.
+    earlier sweep recorded its end; on_trial: as of `run_sweep`.
     """
 
     variant: Variant
@@ -113,11 +115,10 @@ class TrialRecord:
     ) -> TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         store.retried(store.refresh)
-        try:
-            earlier = json.loads((store.folder / RESULT_NAME).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            earlier = None
-        known = earlier if earlier and earlier["fingerprint"] == variant.fingerprint else {}
+        earlier = _read(store.folder / RESULT_NAME)
+        known = earlier or _read(store.folder / TRAINED_BY_NAME) or {}
+        if known.get("fingerprint") != variant.fingerprint:
+            known = {}
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
             again = earlier["status"] == "failed" and not final
@@ -213,12 +214,17 @@ class TrialRecord:
         self.on_trial(status, self.variant, figures | details)
 
     def save(self) -> None:
-        """Write result.json."""
+        """Write result.json, and before it trained_by.json."""
         newest = self.checkpoint()
         step = None if newest is None else checkpoint_step(newest)
         tried = bool(self.scores or self.cause)
-        content = {
+        trained = {
             "fingerprint": self.variant.fingerprint,
+            "trained_step": step,
+            "made_by": self.made_by,
+        }
+        self._write(TRAINED_BY_NAME, trained)
+        content = trained | {
             "status": self.status,
             "cause": self.cause,
             "schedule": self.schedule,
@@ -226,12 +232,13 @@ class TrialRecord:
             "told_step": self.last_step if self.earlier is None else self.told_before(),
             "scores": self.scores,
             "scored_step": step if self.scores else None,
-            "trained_step": step,
             "translations_sha256": self.translated,
             "scored_as": self._scored_as(bool(self.scores)) if tried else None,
-            "made_by": self.made_by,
         }
-        with_retries(lambda: self.store.write(RESULT_NAME, json.dumps(content, indent=2) + "\n"))
+        self._write(RESULT_NAME, content)
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        with_retries(lambda: self.store.write(name, json.dumps(content, indent=2) + "\n"))
 
     def told_before(self) -> int | None:
         """The last validation by which an earlier sweep judged the trial; None: not known.
@@ -339,6 +346,15 @@ class TrialRecord:
             origin={key: figures[key] for key in hardware.ORIGIN if key in figures},
             made_by=self.made_by,
         )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What `TrialRecord.save` wrote there, if it is there whole."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def nodes_of(folder: Path) -> list[str]:
