@@ -10,6 +10,7 @@ from seq2sweep import config as configuration
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
+from seq2sweep.evaluate.check import leaves
 from seq2sweep.evaluate.compare import DRAWN_SENTENCES
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.significance import against_base
@@ -83,7 +84,7 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
 def _settings(run: ScoredRun, sections: Sequence[str]) -> dict[str, Any]:
     """By dotted key, with the default of one that there was not yet; not of a key of `model` that
     models of this architecture do not have."""
-    found = dict(_leaves({key: run.config[key] for key in sections}))
+    found = dict(leaves({key: run.config[key] for key in sections}))
     own = OF_MODEL.get(str(found.get("model.architecture", PAPERS_OWN)), ())
     defaults = {
         key: value
@@ -111,14 +112,6 @@ def _about(run: ScoredRun) -> dict[str, Any]:
 def _unequal(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
     pairs = {key: [first.get(key), second.get(key)] for key in dict(first) | dict(second)}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 # --- scores --------------------------------------------------------------------------------------

@@ -120,17 +120,18 @@ def _compared(
         (EVALUATED, stored, found),
         (SHOWN, beside[0], shown_by_dvc(found, config)),
     ):
-        leaves, others = dict(_leaves(there)), dict(_leaves(here))
-        for key in {**leaves, **others}:
+        before, now = dict(leaves(there)), dict(leaves(here))
+        for key in {**before, **now}:
             if key not in OF_THE_RUN:
-                yield Figure(file, key, leaves.get(key), others.get(key))
+                yield Figure(file, key, before.get(key), now.get(key))
     yield Figure(TRANSLATIONS, "sha256", beside[1], metrics["made_from"]["translations"])
 
 
-def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that is no mapping, by its dotted key."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _leaves(inner, f"{key}.{name}".removeprefix("."))
+            yield from leaves(inner, f"{key}.{name}".removeprefix("."))
     else:
         yield key, value
 

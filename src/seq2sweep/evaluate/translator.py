@@ -219,19 +219,6 @@ class Translator:
             for best, of in zip(found, words, strict=True)
         ]
 
-    def translate_all(
-        self,
-        lines: Sequence[str],
-        n_best: int,
-        on_done: Callable[[int], object],
-        engine: Engine | None,
-        mapper: Mapper,
-    ) -> Iterator[list[Translation]]:
-        """What `translate` gives of each line, LINES_AT_ONCE lines at a time."""
-        for start in range(0, len(lines), LINES_AT_ONCE):
-            some = lines[start : start + LINES_AT_ONCE]
-            yield from self.translate(some, n_best, on_done, engine, mapper, first=start + 1)
-
     def searched(self, n_best: int = 1, **changes: Any) -> EvaluateConfig:
         """How to search, with other values of `evaluate`, and room for the `n_best`.
 

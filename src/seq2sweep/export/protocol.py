@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import itertools
-import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from safetensors import SafetensorError
 from torch import Tensor
 
 from seq2sweep.decode.beam import Penalty
-from seq2sweep.errors import OperationalError, UserError, first_line
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 
 OnDone = Callable[[int], object]
@@ -41,17 +37,6 @@ class Bounds:
     score: float
     logits: float | None
     why: str
-
-
-@contextlib.contextmanager
-def disk_errors() -> Iterator[None]:
-    """Let what safetensors says of a disk be an OSError: it has no error of its own for that."""
-    try:
-        yield
-    except SafetensorError as error:
-        if (number := re.search(r"os error (\d+)", str(error))) is None:
-            raise OperationalError(f"weights cannot be written: {first_line(error)}") from None
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
 
 
 class Opened(Protocol):

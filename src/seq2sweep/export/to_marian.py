@@ -21,7 +21,6 @@ from seq2sweep.export.protocol import (
     Bounds,
     Format,
     OnDone,
-    disk_errors,
     needed,
     of_one_length,
     sentence_pieces,
@@ -29,6 +28,7 @@ from seq2sweep.export.protocol import (
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
 from seq2sweep.model.layers import DecoderLayer, EncoderLayer
+from seq2sweep.storage.atomic import disk_errors
 
 WANTED = {
     "encoder_mixer": ("self_attention",),

@@ -9,7 +9,8 @@ from pathlib import Path
 from seq2sweep.config import without_places
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
-from seq2sweep.export.protocol import Bounds, Format, OnDone, disk_errors
+from seq2sweep.export.protocol import Bounds, Format, OnDone
+from seq2sweep.storage.atomic import disk_errors
 
 
 class Safetensors(Format):

@@ -7,13 +7,14 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from seq2sweep.errors import NO_RIGHT, NO_ROOM
+from seq2sweep.errors import NO_RIGHT, NO_ROOM, OperationalError, first_line
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -100,6 +101,21 @@ def share_weights(folder: Path) -> None:
         except OSError as error:
             if error.errno not in (*NO_RIGHT, errno.ENOTSUP, errno.ENOSYS):
                 raise
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path | None = None) -> Iterator[None]:
+    """Let what safetensors says of a disk be an OSError, of the file `path`: it has no error of its
+    own for that."""
+    from safetensors import SafetensorError  # here, as most that use this module need none of it
+
+    try:
+        yield
+    except SafetensorError as error:
+        if (number := re.search(r"os error (\d+)", str(error))) is None:
+            raise OperationalError(f"weights cannot be written: {first_line(error)}") from None
+        name = None if path is None else str(path)
+        raise OSError(int(number[1]), os.strerror(int(number[1])), name) from None
 
 
 def remove_folder(path: Path) -> None:

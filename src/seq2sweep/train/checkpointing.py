@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from seq2sweep import config as configuration
 from seq2sweep.errors import UserError
-from seq2sweep.storage.atomic import sha256, whole_folder
+from seq2sweep.storage.atomic import disk_errors, sha256, whole_folder
 from seq2sweep.train.distributed import like, whole
 from seq2sweep.train.metrics import Progress, Window
 
@@ -126,14 +124,8 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
+    with disk_errors(path):
         save_file(tensors, path)
-    except SafetensorError as error:
-        # It has no errors of its own for the disk's.
-        found = re.search(r"os error (\d+)", str(error))
-        if found is None:
-            raise
-        raise OSError(int(found.group(1)), os.strerror(int(found.group(1))), str(path)) from None
 
 
 def verify(folder: Path) -> None:
