@@ -199,6 +199,8 @@ def test_unknown_names_and_languages(tmp_path: Path) -> None:
         sources.load(REGISTRY, "wmt14-en-de", "en", "fr")
     with pytest.raises(UserError, match="choose two of them"):
         sources.load(REGISTRY, "multi30k", "en", "en")
+    with pytest.raises(UserError, match=r"does not describe, did you mean phrasebook\?"):
+        sources.load(tmp_path / "empty", "phrasebok", "en", "de")
     with pytest.raises(UserError, match="holds no registry of data sets"):
         sources.load(tmp_path, "wmt14-en-de", "en", "de")
 
@@ -215,6 +217,9 @@ def test_files_that_are_no_registry(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"y\.yaml cannot be read"):
         sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "y.yaml").rmdir()
+    (tmp_path / "x.yaml").write_text("datasets: {2013: {}}\n")
+    with pytest.raises(UserError, match=r"x.yaml: datasets\.2013 must be text: put it into quotes"):
+        sources.load(tmp_path, "a", "en", "de")
     (tmp_path / "x.yaml").write_text("- a\n")
     with pytest.raises(UserError, match="must be a section"):
         sources.load(tmp_path, "a", "en", "de")

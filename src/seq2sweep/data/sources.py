@@ -225,6 +225,8 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
             if not isinstance(entries, Mapping):
                 raise UserError(f"{path}: {section} must be a section with keys of its own")
             for name, entry in entries.items():
+                if not isinstance(name, str):
+                    raise UserError(f"{path}: {section}.{name} must be text: put it into quotes")
                 if name in known:
                     raise UserError(f"{path}: {section}.{name} is in {known[name][0]} already")
                 known[name] = (path, entry)
@@ -234,7 +236,7 @@ def _read(folder: Path) -> dict[str, dict[str, Any]]:
 def _unknown(name: str, folder: Path, registry: Mapping[str, Mapping[str, Any]]) -> str:
     known = ["phrasebook", "files", *registry["datasets"]]
     close = difflib.get_close_matches(name, known, n=1)
-    if not registry["datasets"]:
+    if not registry["datasets"] and not close:
         return (
             f"data.dataset is {name}, but data.folder ({folder}) holds no registry of data sets; "
             "that of seq2sweep is src/seq2sweep/data/registry"
