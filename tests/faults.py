@@ -1570,6 +1570,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if found.same < bounds.same * found.sentences:", "if found.same < 0:"),
             ("if not abs(found.own - found.theirs) <=", "if not found.own - found.theirs <="),
             ('changes["precision"] = "float32"', 'changes["precision"] = asked.precision'),
+            ("asked.stopping not in form.STOPPINGS", "False"),
             ("{i * pairs // count for", "{i * (pairs // count) for"),
         ],
     },

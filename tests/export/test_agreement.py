@@ -189,6 +189,20 @@ def test_the_search_is_that_of_the_engine(
     assert made.config.length_penalty == "paper"
 
 
+def test_marian_is_compared_by_the_stopping_that_it_knows(
+    tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
+) -> None:
+    changes = {"evaluate.stopping": "own_length", "evaluate.length_penalty": "power"}
+    config = configuration.with_changes(tiny_config, {"evaluate.beam": 4} | changes)
+    made = translator(tmp_path, config, tiny_corpus)
+    found = agreement.searching(made, Marian()).config
+    assert found == dataclasses.replace(made.config, stopping="exact")
+    for form in (Safetensors(), Onnx(), Ctranslate2()):
+        assert agreement.searching(made, form).config.stopping == "own_length"
+    made.config = dataclasses.replace(made.config, beam=1)  # which ends with its one hypothesis
+    assert agreement.searching(made, Marian()).config == made.config
+
+
 def test_the_search_is_in_float32_where_other_sums_are_compared(
     tmp_path: Path, tiny_config: Config, tiny_corpus: Corpus
 ) -> None:

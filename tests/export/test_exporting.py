@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -110,6 +111,30 @@ def test_marian_says_the_same(kind: str, made: Any, tmp_path: Path) -> None:
     assert found.same == 40
     assert found.logits is not None
     assert found.logits < 3e-6
+
+
+@pytest.mark.parametrize("stopping", ["exact", "own_length"])
+def test_marian_says_the_same_with_a_beam(stopping: str, made: Any, tmp_path: Path) -> None:
+    """Of a model whose longer hypotheses may win, and end before they are cut."""
+    installed("marian")
+    changes = {"evaluate.beam": 4, "evaluate.alpha": 1.0, "evaluate.length_penalty": "power"}
+    model, pairs = made("untied", **changes, **{"evaluate.stopping": stopping})
+    model.config = dataclasses.replace(model.config, max_extra_tokens=40)
+    with torch.no_grad():  # unit 0 is a constant, by which EOS is as probable everywhere
+        norm = model.model.decoder[-1].feed_forward_residual.norm
+        norm.weight[0], norm.bias[0] = 0, 5
+        model.model.projection.weight[:, 0] = 0
+        model.model.projection.weight[EOS] *= 0.3
+        model.model.projection.weight[EOS, 0] = 0.8
+    said = [best[0] for best in model.translate(pairs[0])]
+    exact = dataclasses.replace(model.config, stopping="exact")
+    others = [best[0] for best in model.translate(pairs[0], config=exact)]
+    assert {one.pieces[-1] for one in (*said, *others)} == {EOS}
+    same = sum(a.text == b.text for a, b in zip(said, others, strict=True))
+    assert (same == 40) == (stopping == "exact")
+    assert exporting.export(model, to_marian.Marian(), tmp_path / "exported", *pairs).same == 40
+    written = json.loads((tmp_path / "exported" / "generation_config.json").read_text())
+    assert written["early_stopping"] == "never"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -305,6 +330,7 @@ PENALTY = (
     "both searched by log P / length ** 0.6, as CTranslate2 float32 does, which does not know the "
     "paper's penalty"
 )
+STOPPING = "both searched by evaluate.stopping exact: MarianMT does not know own_length"
 PRECISION = "this program searched in float32 for it, not in bf16"
 
 
@@ -375,6 +401,23 @@ def test_the_command_says_which_search_was_compared(
     config = configuration.with_changes(tiny_config, {"evaluate.beam": 1} | changes)
     Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
     assert main(command(tmp_path, tiny_corpus)) == 0
+    _, *notes = capsys.readouterr().out.splitlines()
+    assert notes == said
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(("beam", "said"), [(1, []), (2, [STOPPING])])
+def test_the_command_says_by_which_stopping_it_compared(
+    beam: int, said: list[str], made: Any, tmp_path: Path, tiny_config: Config,
+    tiny_corpus: Corpus, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    made()
+    changes = {"evaluate.length_penalty": "power", "evaluate.stopping": "own_length"}
+    config = configuration.with_changes(tiny_config, {"evaluate.beam": beam} | changes)
+    Path("params.yaml").write_text(configuration.dump(config), encoding="utf-8")
+    found = Agreement(40, 40, "bleu", 1.0, 1.0, 0.0)
+    monkeypatch.setattr(exporting, "export", lambda *given: found)
+    assert main(command(tmp_path, tiny_corpus, "--format", "marian")) == 0
     _, *notes = capsys.readouterr().out.splitlines()
     assert notes == said
 

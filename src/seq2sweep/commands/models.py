@@ -350,6 +350,9 @@ def _export(options: argparse.Namespace) -> None:
             f"both searched by log P / length ** {asked.alpha}, as {form.title} does, which does "
             "not know the paper's penalty"
         )
+    if asked.stopping != own.stopping:
+        why = f"{form.title} does not know {own.stopping}"
+        print(f"both searched by evaluate.stopping {asked.stopping}: {why}")
     if asked.precision != own.precision:
         print(f"this program searched in {asked.precision} for it, not in {own.precision}")
 

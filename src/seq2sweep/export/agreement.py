@@ -90,6 +90,8 @@ def searching(translator: Translator, form: Format) -> Translator:
     changes: dict[str, Any] = {}
     if asked.length_penalty not in form.PENALTIES:
         changes["length_penalty"] = form.PENALTIES[0]
+    if asked.beam > 1 and asked.stopping not in form.STOPPINGS:  # a beam of 1 ends with its first
+        changes["stopping"] = form.STOPPINGS[0]
     if form.bounds.logits is not None:
         changes["precision"] = "float32"
     config = dataclasses.replace(asked, **changes)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from seq2sweep.decode.beam import Penalty
+from seq2sweep.decode.beam import Penalty, Stopping
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 
@@ -71,6 +71,8 @@ class Format(ABC):
     bounds: Bounds
     PENALTIES: ClassVar[tuple[Penalty, ...]] = ("power",)
     """Kinds of `evaluate.length_penalty` that its engine knows."""
+    STOPPINGS: ClassVar[tuple[Stopping, ...]] = ("exact", "own_length")
+    """Kinds of `evaluate.stopping` that its engine can be compared by."""
 
     @abstractmethod
     def refuses(self, translator: Translator) -> str | None:

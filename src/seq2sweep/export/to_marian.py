@@ -47,6 +47,7 @@ class Marian(Format):
     """The paper's model with dot-product attention of any scale, and a SentencePiece vocabulary."""
 
     title = "MarianMT"
+    STOPPINGS = ("exact",)
     bounds = Bounds(
         same=0.99,
         score=0.1,
@@ -162,12 +163,15 @@ def _config(transformers: Any, model: Transformer, longest: int) -> Any:
 
 
 def _generation(transformers: Any, translator: Translator, longest: int) -> Any:
-    """How `generate` searches unless it is told otherwise; its penalty is length ** alpha."""
+    """How `generate` searches unless it is told otherwise; its penalty is length ** alpha.
+
+    Early stopping "never" is our `exact`. False is not our `own_length`: it waits for as many
+    hypotheses as the beam holds.
+    """
     asked = translator.config
     beams: dict[str, Any] = {}
     if asked.beam > 1:
-        early = "never" if asked.stopping == "exact" else False
-        beams = {"length_penalty": asked.alpha, "early_stopping": early}
+        beams = {"length_penalty": asked.alpha, "early_stopping": "never"}
     return transformers.GenerationConfig(
         num_beams=asked.beam,
         max_length=longest,
