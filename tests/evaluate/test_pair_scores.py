@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
+import math
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +20,8 @@ from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import write_lines
 from seq2sweep.data.vocabulary import Vocabulary
+from seq2sweep.decode.beam import NO_NUMBERS
+from seq2sweep.decode.forced import PairScore, score_pairs
 from seq2sweep.evaluate import pair_scores
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.train.validation import negative_log_likelihood
@@ -84,6 +90,40 @@ def test_pairs_keep_their_order_and_sum_to_the_perplexity(
     for key, column in (("log_probability", 0), ("mean", 2)):
         expected = [float(row[column]) for row in rows]
         assert [one[key] for one in found] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_model_that_has_diverged_scores_nothing(
+    options: list[str],
+    trained: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write("a.txt", ["alpha", "", "gamma"])
+
+    def diverged(*given: Any, **named: Any) -> Iterator[tuple[int, PairScore]]:
+        for i, score in score_pairs(*given, **named):
+            yield i, dataclasses.replace(score, log_probability=math.nan) if i == 1 else score
+
+    monkeypatch.setattr(pair_scores, "score_pairs", diverged)
+    assert main(["score-pairs", "a.txt", "a.txt", *options, *trained]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines()[-1].endswith(NO_NUMBERS)
+
+
+def test_a_probability_of_0_is_null_in_json(
+    trained: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("a.txt", ["alpha"])
+    found = [(0, PairScore(-math.inf, 2))]
+    monkeypatch.setattr(pair_scores, "score_pairs", lambda *given, **named: found)
+    assert main(["score-pairs", "a.txt", "a.txt", "--json", *trained]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == '{"log_probability": null, "tokens": 2, "mean": null}\n'
+    assert printed.err.endswith("1 pairs, 2 tokens, perplexity inf\n")
+    assert main(["score-pairs", "a.txt", "a.txt", *trained]) == 0
+    assert capsys.readouterr().out == "-inf\t2\t-inf\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -152,6 +153,7 @@ def _add_score_pairs(commands: Commands) -> None:
 
 
 def _score_pairs(options: argparse.Namespace) -> None:
+    from seq2sweep.decode.beam import NO_NUMBERS
     from seq2sweep.evaluate.pair_scores import count_pairs, scores_of
     from seq2sweep.hardware import memory_by
     from seq2sweep.train.loss import perplexity
@@ -165,10 +167,13 @@ def _score_pairs(options: argparse.Namespace) -> None:
         for some in scores_of(*given):
             for score in some:
                 total, tokens = total + score.log_probability, tokens + score.tokens
+            if math.isnan(total):
+                raise UserError(NO_NUMBERS)
             numbers = [(one.log_probability, one.tokens, one.mean) for one in some]
             if options.json:
                 keys = "log_probability", "tokens", "mean"
-                lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in numbers]
+                known = [[x if math.isfinite(x) else None for x in row] for row in numbers]
+                lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in known]
             else:
                 lines = ["{:.6f}\t{}\t{:.6f}".format(*row) for row in numbers]
             print("\n".join(lines), flush=True)
