@@ -636,8 +636,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             (".to(torch.bfloat16)", ".float()"),
             ("len(text) > MOST_LINES:", "False:"),
             ('line.encode("utf-8", "replace").decode()', "line"),
-            ("        _check_drawn(source)  #", "        #"),
-            ("        _check_drawn(pairs[0].target)\n", ""),
+            ("        check_drawn(source)  #", "        #"),
+            ("        check_drawn(pairs[0].target, translated=len(lines) == 1)\n", ""),
             ("changes = asked.model_dump(", "changes = {} and asked.model_dump("),
         ],
         f"{PACKAGE}/serving/limits.py": [

@@ -167,6 +167,17 @@ def test_what_is_too_long_to_draw_is_refused_and_not_searched(
     assert (answer.status_code, answer.json(), searched) == (422, said, [])
 
 
+def test_a_translation_that_is_too_long_to_draw_is_told_as_such(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what was sent is short enough."""
+    long = Translation("gamma", 0.0, [5] * 129)
+    monkeypatch.setattr(client.translator, "translate", lambda *given, **named: [[long]])
+    answer = client.post("/attend", {"text": "alpha"})
+    said = "the translation has 129 tokens, too many to draw: send a shorter text"
+    assert (answer.status_code, answer.json()) == (422, {"error": said})
+
+
 def test_it_says_what_the_model_is(client: Client) -> None:
     about = requests.get(client.address + "/model", timeout=20).json()
     assert about["parameters"] == sum(p.numel() for p in client.translator.model.parameters())

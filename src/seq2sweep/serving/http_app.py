@@ -21,7 +21,7 @@ import contextlib
 import copy
 import hmac
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
@@ -47,7 +47,7 @@ from seq2sweep.redaction import redact
 from seq2sweep.report.attention import attention_page
 from seq2sweep.report.templates import environment
 from seq2sweep.serving.batcher import Batcher, Check, FullError
-from seq2sweep.serving.limits import LARGEST_BEAM, check
+from seq2sweep.serving.limits import LARGEST_BEAM, check, check_drawn
 
 LARGEST_BODY = 2**20
 MOST_LINES = 64
@@ -64,8 +64,6 @@ SECONDS = 60
 """After which a request that waits is given up."""
 SEND_LESS = "send less text"
 """Where memory is refused."""
-LONGEST_MAP = 128
-"""Tokens of a sentence whose attention is drawn."""
 
 
 class Asked(BaseModel):
@@ -206,10 +204,10 @@ class Answers:
         # Where the copy that searches in bfloat16 is too.
         model, vocabulary = self.translator.model.to(best_device()), self.translator.vocabulary
         [source] = vocabulary.encode(self.translator.clean(lines[:1]))
-        _check_drawn(source)  # before it is searched for
+        check_drawn(source)  # before it is searched for
         engine = OurSearch(self._model, self.translator.config, mend=(SEND_LESS,) * 2)
         pairs = attention_maps.pairs(self.translator, lines[:1], lines[1:], engine)
-        _check_drawn(pairs[0].target)
+        check_drawn(pairs[0].target, translated=len(lines) == 1)
         maps: list[Maps] = []
         if not (numbers := head_numbers.measure(model, vocabulary, pairs, on_maps=maps.append)):
             raise UserError("this model has no attention to show")
@@ -222,11 +220,6 @@ def _said(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"not done in {SECONDS} seconds: {SEND_LESS}, or try again"
     return first_line(error)
-
-
-def _check_drawn(tokens: Sequence[int]) -> None:
-    if len(tokens) > LONGEST_MAP:
-        raise UserError(f"{len(tokens)} tokens are too many to draw: send at most {LONGEST_MAP}")
 
 
 class _Stream(StreamingResponse):

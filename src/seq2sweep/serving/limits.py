@@ -11,6 +11,8 @@ MOST_TOKENS = 1024
 """In one text, where the model takes that many."""
 MOST_CHARACTERS = 16 * MOST_TOKENS
 LARGEST_BEAM = 16
+LONGEST_MAP = 128
+"""Tokens of a sentence whose attention is drawn."""
 
 
 def check(translator: Translator, texts: Sequence[str]) -> int:
@@ -34,3 +36,14 @@ def check(translator: Translator, texts: Sequence[str]) -> int:
         if len(tokens) > most:
             raise UserError(f"text {number} has {len(tokens)} tokens: send at most {most}")
     return sum(map(len, encoded))
+
+
+def check_drawn(tokens: Sequence[int], *, translated: bool = False) -> None:
+    """Raises UserError for more tokens than are drawn; translated: the model said them."""
+    if len(tokens) <= LONGEST_MAP:
+        return
+    if translated:
+        raise UserError(
+            f"the translation has {len(tokens)} tokens, too many to draw: send a shorter text"
+        )
+    raise UserError(f"{len(tokens)} tokens are too many to draw: send at most {LONGEST_MAP}")
