@@ -625,8 +625,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("on_step=check", "on_step=None"),
             ("except asyncio.CancelledError:", "except ZeroDivisionError:"),
             (
-                "await asyncio.to_thread(check, self.translator, lines)",
-                "check(self.translator, lines)",
+                "await asyncio.to_thread(check, self.translator, lines, enough)",
+                "check(self.translator, lines, enough)",
             ),
             ("tokens * config.beam > MOST_WORK", "False"),
             ("self._streams >= MOST_STREAMS", "False"),
@@ -643,6 +643,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/serving/limits.py": [
             ("if len(tokens) > most:", "if False:"),
             ("if len(text) > MOST_CHARACTERS:", "if False:"),
+            ("if total > enough:", "if False:"),
         ],
     },
     "tests/serving/test_packaging.py": {

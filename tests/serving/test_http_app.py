@@ -242,6 +242,30 @@ HOSTILE: list[tuple[Any, int, str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("body", "encoded", "said"),
+    [
+        ({"text": ["alpha", "alpha " * 2000, "alpha"]}, 2, "text 2 has"),
+        ({"text": ["alpha " * 900] * 64, "beam": 16}, 3, "tokens times beam 16 are too much"),
+    ],
+)
+def test_texts_after_the_one_that_is_refused_are_not_encoded(
+    client: Client, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any], encoded: int, said: str
+) -> None:
+    """That of long ones into word pieces takes seconds."""
+    seen: list[str] = []
+    encode = client.translator.vocabulary.encode
+
+    def counted(lines: list[str]) -> list[list[int]]:
+        seen.extend(lines)
+        return encode(lines)
+
+    monkeypatch.setattr(client.translator.vocabulary, "encode", counted)
+    answer = client.post("/translate", body)
+    assert (answer.status_code, len(seen)) == (422, encoded)
+    assert said in answer.json()["error"]
+
+
 @pytest.mark.parametrize(("body", "status", "said"), HOSTILE)
 @pytest.mark.parametrize("path", ["/translate", "/stream", "/attend"])
 def test_what_cannot_be_answered_is_a_4xx_of_one_line(

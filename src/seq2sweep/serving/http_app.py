@@ -142,10 +142,12 @@ class Answers:
     async def check(self, lines: list[str], config: EvaluateConfig) -> int:
         """Tokens of lines times the beam. Raises UserError for lines that cannot be searched as
         they are. Others are answered meanwhile."""
-        tokens = await asyncio.to_thread(check, self.translator, lines)
+        enough = MOST_WORK // config.beam
+        tokens = await asyncio.to_thread(check, self.translator, lines, enough)
         if tokens * config.beam > MOST_WORK:
             raise UserError(
-                f"{tokens} tokens times beam {config.beam} are too much: send at most {MOST_WORK}"
+                f"{tokens} or more tokens times beam {config.beam} are too much: send at most "
+                f"{MOST_WORK}"
             )
         return tokens * config.beam
 

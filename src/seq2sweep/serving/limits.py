@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from seq2sweep.errors import UserError
@@ -15,8 +16,9 @@ LONGEST_MAP = 128
 """Tokens of a sentence whose attention is drawn."""
 
 
-def check(translator: Translator, texts: Sequence[str]) -> int:
-    """Tokens of all texts. Raises UserError for one that cannot be translated as it is."""
+def check(translator: Translator, texts: Sequence[str], enough: float = math.inf) -> int:
+    """Tokens of all texts, or of the first that have more than `enough`. Raises UserError for one
+    that cannot be translated as it is."""
     for number, text in enumerate(texts, start=1):
         try:
             text.encode()
@@ -31,11 +33,16 @@ def check(translator: Translator, texts: Sequence[str]) -> int:
         if len(text.splitlines()) > 1:
             raise UserError(f"text {number} has a line break: send each sentence by itself")
     most = min(MOST_TOKENS, translator.longest_input)
-    encoded = translator.vocabulary.encode(translator.clean(texts))
-    for number, tokens in enumerate(encoded, start=1):
+    total = 0
+    # To cut a long text into word pieces takes long: none after the first that is refused.
+    for number, text in enumerate(texts, start=1):
+        [tokens] = translator.vocabulary.encode(translator.clean([text]))
         if len(tokens) > most:
             raise UserError(f"text {number} has {len(tokens)} tokens: send at most {most}")
-    return sum(map(len, encoded))
+        total += len(tokens)
+        if total > enough:
+            break
+    return total
 
 
 def check_drawn(tokens: Sequence[int], *, translated: bool = False) -> None:
