@@ -137,6 +137,15 @@ def test_marian_says_the_same_with_a_beam(stopping: str, made: Any, tmp_path: Pa
     assert written["early_stopping"] == "never"
 
 
+@pytest.mark.parametrize("name", ["marian", "onnx"])
+def test_the_shortest_limits_are_exported(name: str, made: Any, tmp_path: Path) -> None:
+    installed(name)
+    model, pairs = made()
+    model.config = dataclasses.replace(model.config, max_input_tokens=1, max_extra_tokens=0)
+    found = exporting.export(model, exporting.FORMATS[name](), tmp_path / "exported", *pairs)
+    assert found.same == 40
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_safetensors_says_the_same(kind: str, made: Any, tmp_path: Path) -> None:
     assert agreed("safetensors", kind, made, tmp_path / "exported").same == 40

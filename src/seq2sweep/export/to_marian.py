@@ -80,7 +80,8 @@ class Marian(Format):
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         assert isinstance(translator.model, Transformer)
-        longest = translator.config.max_input_tokens + translator.config.max_extra_tokens
+        # A translation has one token at least, after the one that it starts with.
+        longest = max(2, translator.config.max_input_tokens + translator.config.max_extra_tokens)
         made = transformers.MarianMTModel(_config(transformers, translator.model, longest)).eval()
         fill(made, translator.model)
         made.generation_config = _generation(transformers, translator, longest)

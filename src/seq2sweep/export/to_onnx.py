@@ -36,6 +36,8 @@ from seq2sweep.model.layers import (
 )
 
 OPSET = 18
+EXAMPLE = 6
+"""Positions of what `save` shows the exporter; no table of them is shorter."""
 
 
 class Onnx(Format):
@@ -69,7 +71,8 @@ class Onnx(Format):
         assert isinstance(translator.model, Transformer)
         model = copy.deepcopy(translator.model).cpu().eval()
         asked = translator.config
-        longest = min(asked.max_input_tokens + asked.max_extra_tokens, model.max_length)
+        longest = max(EXAMPLE, asked.max_input_tokens + asked.max_extra_tokens)
+        longest = min(longest, model.max_length)
         save(model, folder, longest)
         settings = {key: getattr(asked, key) for key in SEARCH} | {"max_length": longest}
         settings["max_input_tokens"] = min(asked.max_input_tokens, longest)
