@@ -5,5 +5,6 @@ the paper's; the others are the layers that section 4 compares it with. Each has
 `Mixer(config, causal, layer)` with a `forward` from x [B, n, d_model], or packed, to the same
 shape; causal: position i sees 0 ... i (a decoder's). `start` and `step` decode one position at a
 time. It says what it costs, as `self_attention` does: `parameter_count`, `flops`, `kept_bytes`;
-and of how many of the last positions a step needs keys and values: `reach`, None for all.
+and of how many of the last positions a step needs keys and values: `reach`, 0 for none (it has a
+state), `sys.maxsize` for all.
 """
