@@ -146,15 +146,21 @@ def _own_files(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
 
 
 def _no_text_twice(splits: dict[str, list[dict[str, Any]]], folder: str) -> None:
-    known: dict[str, tuple[str, tuple[str, str, bool]]] = {}
+    known: dict[str, tuple[str, list[Any]]] = {}
     for split, entries in splits.items():
         for entry, side in itertools.product(entries, files.SIDES):
             text = Text(Path(entry[side]["file"]), entry[side]["member"])
             name = f"{own_files.shown(text)} (data.files.{split}, {side})"
-            # Two shards of one side of one table may well hold the same few rows.
-            place = split, side, text.member is not None
+            place = [
+                split,
+                side,
+                text.member is not None,
+                *(entry[s]["sha256"] for s in files.SIDES),
+            ]
             other, elsewhere = known.setdefault(entry[side]["sha256"], (name, place))
-            if other != name and not (place == elsewhere and place[-1]):
+            # Two shards of a table may hold the same few rows on one side; not on both.
+            shards = place[:3] == elsewhere[:3] == [split, side, True] and place != elsewhere
+            if other != name and not shards:
                 raise UserError(
                     f"{name} holds the same text as {other}, line by line: give each side of each "
                     f"split a text of its own in {folder}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import errno
 import hashlib
@@ -398,6 +399,9 @@ def test_a_file_of_another_data_set_is_not_taken_for_this_ones(
             "of this data set: remove it and x.tgz.json, or set another download.folder (if it is "
             "the right file, remove x.tgz.json alone)"
         )
+    # A registry's check sum says that it is the right one, wherever it is from.
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    fetch(tmp_path, dataclasses.replace(unknown, algorithm="sha256", digest=digest))
     (tmp_path / "x.tgz.json").unlink()
     fetch(tmp_path, unknown)
     assert (tmp_path / "x.tgz").read_bytes() == CONTENT

@@ -469,8 +469,13 @@ def test_shards_of_one_side_may_hold_the_same_rows() -> None:
     """Tables that were written in many parts have some of one row."""
 
     def entry(file: str, target: str, member: str | None = "de") -> dict[str, Any]:
-        sides = {"source": f"s{file}", "target": target}
-        return {side: {"file": file, "member": member, "sha256": x} for side, x in sides.items()}
+        return {
+            "source": named(file, f"s{file}", member),
+            "target": named(file, target, member),
+        }
+
+    def named(file: str, digest: str, member: str | None = "de") -> dict[str, Any]:
+        return {"file": file, "member": member, "sha256": digest}
 
     same = [entry("1.parquet", "yes"), entry("2.parquet", "yes")]
     download._no_text_twice({"train": same}, "own")
@@ -478,6 +483,7 @@ def test_shards_of_one_side_may_hold_the_same_rows() -> None:
         {"train": same[:1], "test": same[1:]},
         {"train": [entry("1.en", "yes", None), entry("2.en", "yes", None)]},
         {"train": [same[0], entry("2.parquet", "s1.parquet")]},
+        {"train": [same[0], entry("1.parquet", "yes") | {"target": named("copy.parquet", "yes")}]},
     ):
         with pytest.raises(UserError, match="holds the same text as"):
             download._no_text_twice(splits, "own")

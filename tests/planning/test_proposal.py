@@ -83,7 +83,7 @@ def test_pairs_with_repeated_sentences(capsys: pytest.CaptureFixture[str]) -> No
     ("stem", "folder", "also", "named"),
     [
         ("train", "corpora/caf\udce9", "x", "corpora/caf\udce9"),
-        ("caf\udce9", "corpora/mine", "x", "corpora/mine/caf\udce9.en"),
+        ("caf\udce9", "corpora/mine", "x", "corpora/mine/caf\udce9.de"),
         ("train", "corpora/mine", "deep/caf\udce9", "corpora/mine/deep/caf\udce9"),
     ],
 )

@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import Config
+from seq2sweep.errors import UserError
 from seq2sweep.runs import layout
 from seq2sweep.runs.layout import (
     Retention,
@@ -173,10 +174,14 @@ def test_of_a_checkpoint_on_another_disk_the_link_goes(
     assert steps(run) == [8, 12]
     assert sorted(path.name for path in run.iterdir()) == [checkpoint_name(8), checkpoint_name(12)]
     assert {path.name for path in larger.iterdir()} == {"4", "8"}
+    gone = f"{run}/{checkpoint_name(4)} is not needed any more: removed, but not {larger}/4\n"
+    assert capsys.readouterr().out == gone
+    # Nor is it trained again what is on a disk that is only not there yet.
     larger.rename(tmp_path / "not mounted")
-    assert remove_damaged(run) == [run / checkpoint_name(12)]
-    assert "step-00000008" in capsys.readouterr().out
-    assert steps(run) == [12]
+    with pytest.raises(UserError, match=f"leads to {larger}/8, which is not there: mount"):
+        remove_damaged(run)
+    (tmp_path / "not mounted").rename(larger)
+    assert remove_damaged(run) == [run / checkpoint_name(8), run / checkpoint_name(12)]
 
 
 @pytest.mark.parametrize("left", [errno.ENOTEMPTY, errno.EBUSY, errno.EACCES])

@@ -46,6 +46,7 @@ from seq2sweep.errors import NO_ROOM, NodeError, OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStatus, RunStore
+from seq2sweep.storage.atomic import begins_a_line
 
 FAILURE_LOG_NAME = "failure.log"
 
@@ -226,8 +227,9 @@ class _Meanwhile:
         # The workers, who need the storage, say so when it fails for long; a line that another
         # machine has half written may look damaged from here.
         with contextlib.suppress(OSError, UserError):
-            # Power that failed may have taken the newest lines, and the workers have restarted.
-            if not (self.path.exists() and journal.begins_a_line(self.path, self.offset)):
+            # Power that failed may have taken the newest lines. Of what restarted workers wrote until
+            # this is seen nothing is told.
+            if not (self.path.exists() and begins_a_line(self.path, self.offset)):
                 self.offset = journal.end(self.path)
             for entry, offset in journal.follow(self.path, self.offset):
                 self.offset = offset

@@ -26,7 +26,6 @@ from seq2sweep.paths import mismatch, read_text
 REGISTRY = Path(__file__).parent / "registry"
 ALGORITHMS = {"sha256": 64, "md5": 32}
 """Names of check sums, and how many hexadecimal digits each has."""
-NOT_UTF8 = "{path} has a name that is not UTF-8: rename it in UTF-8"
 
 
 @dataclass(frozen=True)
@@ -148,10 +147,11 @@ def check_noticed(folder: Path) -> None:
 
 
 def check_names(folder: Path) -> None:
-    """Raises UserError for a name in data.folder that is not UTF-8: DVC cannot write it down."""
-    for path in sorted(folder.rglob("*")):
+    """Raises UserError for a name in data.folder, its own too, that is not UTF-8: neither DVC nor
+    params.yaml can hold it."""
+    for path in (folder, *sorted(folder.rglob("*"))):
         if re.search("[\ud800-\udfff]", str(path)):
-            raise UserError(NOT_UTF8.format(path=path))
+            raise UserError(f"{path} has a name that is not UTF-8: rename it in UTF-8")
 
 
 def check_inside(key: str, names: Iterable[str]) -> None:

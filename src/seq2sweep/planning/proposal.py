@@ -6,10 +6,8 @@ where to begin from, not what was found best.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,9 +77,6 @@ def propose(found: Found, project: Path) -> Proposal:
     UserError for a corpus that cannot be used.
     """
     folder = _folder(found.folder, project)
-    for name in ("", *itertools.chain(*found.files.values())):
-        if re.search("[\ud800-\udfff]", path := str(Path(folder, name))):
-            raise UserError(sources.NOT_UTF8.format(path=path))
     sources.check_names(found.folder)
     changes: dict[str, Any] = {
         "data.dataset": "files",

@@ -45,14 +45,14 @@ class Objective:
         """By how much `one` is better, where both have the figure.
 
         Another seed draws the data in another order, which alone makes a training cheaper by a
-        thousandth: FLOPs are of the seeds that both have, or of none in common as they are printed.
+        thousandth: FLOPs are of the seeds that both have, or with none in common equal within 1 %.
         """
         ours, theirs = one.mean(self.figure) or 0.0, other.mean(self.figure) or 0.0
         if self.figure == "flops":
             if seeds := one.costs.keys() & other.costs.keys():
                 ours, theirs = (math.fsum(v.costs[seed] for seed in seeds) for v in (one, other))
-            else:
-                ours, theirs = float(f"{ours:.1e}"), float(f"{theirs:.1e}")
+            elif math.isclose(ours, theirs, rel_tol=0.01):
+                return 0.0
         return ours - theirs if self.higher else theirs - ours
 
     def text(self, variant: Variant) -> str:

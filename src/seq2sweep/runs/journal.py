@@ -200,15 +200,6 @@ def end(path: Path) -> int:
         return 0
 
 
-def begins_a_line(path: Path, position: int) -> bool:
-    """Whether a line begins, or may be appended, at this byte of a file."""
-    if position == 0:
-        return True
-    with path.open("rb") as stream:
-        stream.seek(position - 1)
-        return stream.read(1) == b"\n"
-
-
 def thinned(items: Iterable[T], most: int) -> list[T]:
     """At most `most` (an even number) of the items, evenly spaced, and the last one."""
     kept: list[T] = []

@@ -14,6 +14,7 @@ from typing import Self
 
 from seq2sweep import console
 from seq2sweep.config import ClusterConfig, Config, TrainConfig
+from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
 from seq2sweep.storage.atomic import remove_folder
 from seq2sweep.train import checkpointing
@@ -98,10 +99,15 @@ def remove_damaged(folder: Path) -> list[Path]:
     """Remove checkpoints that do not match their manifests; returns the others, oldest first.
 
     Nothing can resume from them, and none may be counted among those that are kept. Only whoever
-    holds `only_writer` may do this.
+    holds `only_writer` may do this. UserError for a link to a disk that is not there.
     """
     whole = []
     for path in checkpoints(folder):
+        if path.is_symlink() and not path.exists():
+            raise UserError(
+                f"{path} leads to {path.readlink()}, which is not there: mount that disk, or "
+                "remove the link to train without that checkpoint"
+            )
         try:
             checkpointing.verify(path)
             whole.append(path)
@@ -225,6 +231,8 @@ def prune(folder: Path, retention: Retention, newest: Path) -> None:
     known = checkpoints(folder)
     losses = retention.losses(folder, known, valid_loss)
     for path in retention.superfluous(known, losses, newest):
+        if path.is_symlink():
+            console.say(f"{path} is not needed any more: removed, but not {path.readlink()}")
         hidden = path.with_name(f".{path.name}.removed")
         path.rename(hidden)  # gone at once for whoever looks for checkpoints
         _remove_hidden(hidden)

@@ -51,6 +51,15 @@ def naming(path: Path, numbers: Collection[int] | None = None) -> Iterator[None]
         raise
 
 
+def begins_a_line(path: Path, position: int) -> bool:
+    """Whether a line begins, or may be appended, at this byte of a file."""
+    if position == 0:
+        return True
+    with path.open("rb") as stream:
+        stream.seek(position - 1)
+        return stream.read(1) == b"\n"
+
+
 def sha256(path: Path) -> str:
     """sha256 (hex) of a file's bytes. Raises OSError, which callers tell apart: a checkpoint that
     is removed meanwhile is no user's mistake. For a path that a user named: `paths` first."""

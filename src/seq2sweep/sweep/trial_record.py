@@ -116,9 +116,10 @@ class TrialRecord:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         store.retried(store.refresh)
         earlier = _read(store.folder / RESULT_NAME)
-        known = earlier or _read(store.folder / TRAINED_BY_NAME) or {}
-        if known.get("fingerprint") != variant.fingerprint:
-            known = {}
+        # A kill may have left them of different ends: the one that got further is the newer.
+        both = [each or {} for each in (earlier, _read(store.folder / TRAINED_BY_NAME))]
+        ours = [each for each in both if each.get("fingerprint") == variant.fingerprint]
+        known = max(ours, key=lambda each: each.get("trained_step") or 0, default={})
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
             again = earlier["status"] == "failed" and not final

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import Status
+from seq2sweep.storage.atomic import begins_a_line
 from seq2sweep.tracking.mlflow_runs import Point, Run
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
@@ -281,7 +282,7 @@ class Delivery:
         file, offset = self.box.folder / name, self.cursor.journal_offset
         try:
             # Power that failed may have taken the newest lines, which were in MLflow already.
-            yield from journal.follow(file, offset if journal.begins_a_line(file, offset) else 0)
+            yield from journal.follow(file, offset if begins_a_line(file, offset) else 0)
         except FileNotFoundError:
             return
         except (UserError, OSError) as error:

@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
-from seq2sweep.runs.journal import begins_a_line
-from seq2sweep.storage.atomic import naming, write_whole
+from seq2sweep.storage.atomic import begins_a_line, naming, write_whole
 from seq2sweep.storage.locks import leads_to, try_lock
 
 if TYPE_CHECKING:

@@ -198,7 +198,7 @@ def test_a_folder_of_shards() -> None:
     ("there", "absent"),
     [
         (("0000-of-0004", "0002-of-0004"), ("train-0001-of-0004.parquet", 1)),
-        (("0-of-12", "10-of-12"), ("train-01-of-12.parquet", 9)),
+        (("0-of-12", "10-of-12"), ("train-1-of-12.parquet", 9)),
         (("1-of-2", "2-of-2"), None),  # counted from one
         (("2-of-3", "3-of-3"), ("train-1-of-3.parquet", 0)),
         ((f"0-of-{10**30}",), (f"train-1-of-{10**30}.parquet", 10**30 - 2)),
@@ -223,6 +223,17 @@ def test_shards_of_two_sets_are_not_one_table() -> None:
         "own",
         None,
         UNKNOWN,
+    )
+
+
+def test_shards_that_a_pattern_cannot_tell_from_others_are_refused() -> None:
+    for name in ("news-0-of-12", "news-10-of-12", "news-2024-dev-0-of-12"):
+        table(f"{name}.parquet", "en", "de")
+    refused(
+        "own: news-2024-dev-0-of-12.parquet would be taken for a shard of news: rename it",
+        "own",
+        None,
+        EN_DE,
     )
 
 

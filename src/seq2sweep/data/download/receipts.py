@@ -50,7 +50,7 @@ def complete(archive: Archive, folder: Path) -> Archive:
     if not (same_size and same_sum):  # the registry has changed since
         return archive
     source = known.get("source")
-    if source is not None and source not in map(shown, archive.addresses):
+    if archive.digest is None and source not in (None, *map(shown, archive.addresses)):
         path = folder / archive.file
         raise UserError(
             f"{path} was downloaded from {source}, which is no address of this data set: remove it "

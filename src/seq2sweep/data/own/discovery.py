@@ -211,13 +211,18 @@ def _parquet(folder: Path) -> dict[str, list[tuple[str, int]]]:
         digits = {len(number) for number in numbers}
         any_number = "?" * digits.pop() if len(digits) == 1 else "[0-9]*"
         pattern = f"{glob.escape(stem)}-{any_number}-of-{count}.parquet"
+        for path in folder.glob(pattern):
+            if (shard := _SHARD.fullmatch(path.name)) and shard["stem"] != stem:
+                raise UserError(
+                    f"{folder}: {path.name} would be taken for a shard of {stem}: rename it"
+                )
         found[pattern] = []
         there = {int(number) for number in numbers}
         first = 0 if 0 in there or int(count) not in there else 1  # some count from one
         expected = range(first, first + int(count))
         if left := int(count) - sum(number in expected for number in there):
             number = next(number for number in expected if number not in there)
-            width = max(map(len, numbers))
+            width = min(map(len, numbers))
             found[pattern] = [(f"{stem}-{number:0{width}}-of-{count}.parquet", left - 1)]
     return found
 
