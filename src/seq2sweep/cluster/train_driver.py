@@ -227,8 +227,8 @@ class _Meanwhile:
         # The workers, who need the storage, say so when it fails for long; a line that another
         # machine has half written may look damaged from here.
         with contextlib.suppress(OSError, UserError):
-            # Power that failed may have taken the newest lines. Of what restarted workers wrote until
-            # this is seen nothing is told.
+            # Power that failed may have taken the newest lines. Nothing is told of what restarted
+            # workers wrote until this is seen.
             if not (self.path.exists() and begins_a_line(self.path, self.offset)):
                 self.offset = journal.end(self.path)
             for entry, offset in journal.follow(self.path, self.offset):
