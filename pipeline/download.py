@@ -25,6 +25,7 @@ from seq2sweep.data.download import receipts
 from seq2sweep.data.own import hold_out, own_files
 from seq2sweep.data.treebank import corpora, unlabelled
 from seq2sweep.errors import UserError
+from seq2sweep.jobs import entrypoint
 from seq2sweep.stages import stage
 from seq2sweep.storage import atomic
 
@@ -32,9 +33,10 @@ from seq2sweep.storage import atomic
 def work(config: configuration.Config) -> None:
     """Write data/raw with its provenance.json."""
     sources.check_noticed(Path(config.data.folder))
-    if stage.self_trains(config):
-        unlabelled.check(config)  # not when two parsers have been trained
-    _check_alignments(config)
+    if not entrypoint.is_inside():  # a job has none of these texts that it does not read
+        if stage.self_trains(config):
+            unlabelled.check(config)  # not when two parsers have been trained
+        _check_alignments(config)
     fetched = None
     if config.data.registered:
         # Before data/.raw.partial exists: this may take hours, and a kill would leave it behind.
@@ -234,8 +236,7 @@ def _trees(
         ]
         for split, entries in found.items()
     }
-    if fetched is None:
-        corpora.check_apart(splits)
+    corpora.check_apart(splits)
     return about | {"splits": splits}
 
 

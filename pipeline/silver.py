@@ -84,8 +84,10 @@ def work(config: Config) -> None:
         kept = counts["agreed"]
         if not counts["parsed"]:
             raise UserError(
-                f"of {counts['read']:,} lines none is a sentence that the treebank has not: name "
-                "other files in self_training.files"
+                f"of {counts['read']:,} lines none is parsed: {counts['too_long']:,} are too long, "
+                f"{counts['known']:,} are in the treebank, {counts['repeated']:,} repeated, "
+                f"{counts['empty']:,} empty: name files with a sentence a line in "
+                "self_training.files, or raise evaluate.max_input_tokens"
             )
         if not kept:
             raise UserError(

@@ -129,6 +129,10 @@ def test_outputs_that_were_cut_are_counted(project: Path, data: evaluation.Data)
     # A tree fits all the same where each word is at least a piece: it has fewer brackets.
     masked = parsing.parse(model, pieces, sentences, settings)
     assert masked.malformed == 0
+    # And where it has all that fit, nobody knows whether it would have had more.
+    assert masked.cut > 0
+    wide = dataclasses.replace(settings, max_extra_tokens=200)
+    assert parsing.parse(model, pieces, sentences, wide).cut < masked.cut
     for line, sentence in zip(masked.trees, sentences, strict=True):
         symbols = linearise(parse_tree(line))
         assert symbols.count("XX") == len(sentence.split(" "))

@@ -28,6 +28,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.evaluate import translator
 from seq2sweep.evaluate.evaluation import Evaluation
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.jobs import entrypoint
 from seq2sweep.stages import stage
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
@@ -264,6 +265,14 @@ def test_a_file_that_is_missing_or_no_text_is_told_before_anything_is_trained(
     )
     with pytest.raises(UserError, match=r"^own/more.txt is missing: check data.folder and self_tr"):
         first.work(config)
+    # A job has none of what it does not read, and goes on to the trees.
+    with monkeypatch.context() as patch:
+        patch.setattr(entrypoint, "is_inside", lambda: True)
+        if first is download:
+            with pytest.raises(UserError, match=r"train.mrg is missing"):
+                first.work(config)
+        else:
+            assert first.trains(config)
     (tmp_path / "own/more.txt").write_bytes(b"a b\nf\xfcr\n")
     with pytest.raises(UserError, match=r"^own/more.txt line 2: not UTF-8 at byte 2 of the line"):
         first.work(config)
@@ -275,7 +284,12 @@ def test_sentences_that_are_all_in_the_treebank_are_one_line(
     known = [*read_lines(project_files.CLEAN / "test.source.txt")]
     parse_with(monkeypatch, set(), set())
     monkeypatch.setattr(silver.unlabelled, "sentences", lambda config: iter([*known, ""]))
-    with pytest.raises(UserError, match=r"^of 25 lines none is a sentence that the treebank has"):
+    said = r"none is parsed: 0 are too long, 24 are in the treebank, 0 repeated, 1 empty: name"
+    with pytest.raises(UserError, match=f"^of 25 lines {said}"):
+        silver.work(config_of())
+    parse_with(monkeypatch, set(), set())
+    monkeypatch.setattr(silver.unlabelled, "sentences", lambda config: iter(["a " * 3000]))
+    with pytest.raises(UserError, match=r"^of 1 lines none is parsed: 1 are too long"):
         silver.work(config_of())
 
 

@@ -295,6 +295,9 @@ def test_a_registry_may_describe_trees(project: Path) -> None:
     content = (project / "own/a.mrg").read_bytes()
     (project / "mirror").mkdir()
     (project / "mirror/a.tree").write_bytes(content)
+    others = {"b.tree": b"(S (NN b))\n", "c.tree": b"(S (NN c))\n"}
+    for name, tree in others.items():
+        (project / "mirror" / name).write_bytes(tree)
     (project / "registry").mkdir()
     (project / "registry/mine.yaml").write_text(
         f"""
@@ -303,14 +306,18 @@ archives:
     addresses: [https://example.invalid/a.tree]
     bytes: {len(content)}
     sha256: {hashlib.sha256(content).hexdigest()}
+  b.tree:
+    addresses: [https://example.invalid/b.tree]
+  c.tree:
+    addresses: [https://example.invalid/c.tree]
 datasets:
   mine:
     about: trees
     licence: mine
     languages: [en, trees]
     pairs: 2
-    train: [{{name: a, archive: a.tree}}]
-    valid: [{{name: a, archive: a.tree}}]
+    train: [{{name: b, archive: b.tree}}]
+    valid: [{{name: c, archive: c.tree}}]
     test: [{{name: a, archive: a.tree}}]
 """
     )
@@ -329,6 +336,12 @@ datasets:
     provenance = json.loads((project_files.RAW / "provenance.json").read_text())
     assert provenance["licence"] == "mine"
     assert provenance["archives"]["a.tree"]["bytes"] == len(content)
+    registry = project / "registry/mine.yaml"
+    registry.write_text(
+        registry.read_text().replace("name: c, archive: c.", "name: c, archive: a.")
+    )
+    with pytest.raises(UserError, match=r"^a \(test\) holds the same trees as c \(valid\): give"):
+        download.work(config)
 
 
 def test_the_built_in_sentences_have_trees() -> None:

@@ -41,6 +41,19 @@ def page_of(project: Path) -> Page:
     return lambda data: overview(others | {"data": data})
 
 
+def test_silver_writes_the_treebank_once_more(tmp_path: Path) -> None:
+    """Beside what both parsers agree on, as text and encoded."""
+
+    def disk(sentences: int) -> dict[str, Any]:
+        changes = {"self_training.sentences": sentences, "self_training.files": ["more.txt"]}
+        config = config_of("parsing-craft", tmp_path, **changes)
+        return data_plan(config, stages=["silver"], counted={"train": 27_000})["disk"]
+
+    assert (disk(0)["clean"], disk(0)["encoded"]) == (0, 0)
+    assert disk(1000)["clean"] == int(28_000 * plan_module.CLEAN_BYTES_PER_PAIR)
+    assert disk(1000)["encoded"] == int(28_000 * plan_module.ENCODED_BYTES_PER_PAIR)
+
+
 def test_wmt14_english_german_by_the_figures_of_its_host(tmp_path: Path, page_of: Page) -> None:
     plan = data_plan(config_of("wmt14-en-de-base", tmp_path / "not" / "yet"))
     found = {file["file"]: file for file in plan["download"]["files"]}

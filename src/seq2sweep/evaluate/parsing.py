@@ -28,7 +28,7 @@ class Parses:
     """Trees of sentences in their order, one line each, and what was amiss with the symbols.
 
     malformed: sentences whose symbols were no tree over exactly their words; cut: those whose
-    output was as long as one may be; repairs: how often of each kind.
+    output had no room for more, so that it might have been longer; repairs: how often of each kind.
     """
 
     trees: list[str]
@@ -81,7 +81,9 @@ def parse(
         trees.append(str(tree))
         repairs.update(dataclasses.asdict(repaired))
         malformed += bool(repaired)
-        cut += len(symbols) >= longest_output(lengths[i], config.max_extra_tokens, model.max_length)
+        longest = longest_output(lengths[i], config.max_extra_tokens, model.max_length)
+        # No room for more and the end: for any symbol; among trees, for a bracket, which is two.
+        cut += len(symbols) + (3 if well_formed else 1) > longest
     return Parses(trees, malformed, cut, dict(repairs))
 
 

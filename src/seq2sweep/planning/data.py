@@ -78,7 +78,9 @@ def data_plan(
         for archive in archives
     ]
     missing = sum(max(0, (f["bytes"] or 0) - f["there"]) for f in listed if not f["complete"])
-    parsed = config.self_training.sentences * ("silver" in stages)
+    # What silver writes: the treebank's trees once more, and those of both parsers.
+    sentences = config.self_training.sentences
+    parsed = (pairs + sentences) * bool(sentences and "silver" in stages)
     clean = int((pairs * ("prepare" in stages) + parsed) * CLEAN_BYTES_PER_PAIR)
     encoded = int((pairs * ("encode" in stages) + parsed) * ENCODED_BYTES_PER_PAIR)
     made = "generate" if config.data.dataset == "phrasebook" else "read"

@@ -95,6 +95,33 @@ def test_what_is_no_tree_is_one_line(tmp_path: Path, text: str, line: int, what:
             parse_tree(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(S (NP (NN dog))\n(PRN (-LRB- () (NP (NN cat)) (-RRB- )))\n(VP (VBZ barks)))",
+        "(S (NP (DT The)\n(NN )) (VP (VBZ barks)))",
+        "(S (NN a)\n())",
+    ],
+)
+def test_a_word_that_is_lost_is_told(tmp_path: Path, text: str) -> None:
+    """The brackets fit, and the sentence would be another."""
+    file = tmp_path / "some.trees"
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"line 2: a bracket has no word \(a word \( or \) is"):
+        list(read_trees(file))
+    # What a model writes may be so, and is scored.
+    assert parse_tree(text).words
+    file.write_text("(())\n( (S) )\n(S (NN a))")
+    assert [tree.words for tree in read_trees(file)] == [(), (), ("a",)]
+
+
+def test_byte_order_marks_are_no_part_of_a_word(tmp_path: Path) -> None:
+    """Another parser may have taken that of its text for one."""
+    file = tmp_path / "some.trees"
+    file.write_text("\ufeff(S (NN \ufeffThe) (NN end))")
+    assert [tree.words for tree in read_trees(file)] == [("The", "end")]
+
+
 def test_a_bracket_that_is_missing_is_told_before_memory_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

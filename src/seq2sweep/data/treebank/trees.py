@@ -86,9 +86,15 @@ class Tree(NamedTuple):
 
 
 def trees_of(lines: Iterable[str]) -> Iterator[Tree]:
-    """The trees of a text, each on as many lines as it likes. Raises TreeError."""
+    """The trees of a text, each on as many lines as it likes. Raises TreeError, also where one with
+    words has a bracket without: a word is lost there, or it is a ( that is not written -LRB-."""
     return _trees(
-        (number, token) for number, line in enumerate(lines, 1) for token in _TOKEN.findall(line)
+        (
+            (number, token)
+            for number, line in enumerate(lines, 1)
+            for token in _TOKEN.findall(line.replace("\ufeff", ""))
+        ),
+        whole=True,
     )
 
 
@@ -105,11 +111,15 @@ def parse_tree(line: str) -> Tree:
     return Tree(tuple(words), tuple(tags), tuple(brackets))
 
 
-def _trees(tokens: Iterable[tuple[int, str]]) -> Iterator[Tree]:
+def _trees(tokens: Iterable[tuple[int, str]], whole: bool = False) -> Iterator[Tree]:
     reader, length = _Reader(), 0
     for line, token in tokens:
         length += 1
         if reader.take(line, token):
+            if whole and reader.words and reader.hollow:
+                raise TreeError(
+                    reader.hollow, "a bracket has no word (a word ( or ) is written -LRB- or -RRB-)"
+                )
             yield reader.tree()
             reader, length = _Reader(), 0
         elif length == LONGEST:
@@ -121,10 +131,11 @@ def _trees(tokens: Iterable[tuple[int, str]]) -> Iterator[Tree]:
 
 
 class _Reader:
-    """Reads one tree. open: the brackets not yet closed, by number; None is a leaf."""
+    """Reads one tree. open: the brackets not yet closed, by number; None is a leaf. hollow: the
+    line of the first bracket that is closed before anything is in it, 0 without one."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.begun = self.hollow = 0
         self.words: list[str] = []
         self.tags: list[str] = []
         self.brackets: list[Bracket] = []
@@ -145,6 +156,7 @@ class _Reader:
             self.brackets.append(Bracket("", len(self.words), -1))
             self.before = "("
         elif token == ")":
+            self.hollow = self.hollow or line * (self.before in ("(", "label"))
             self._close()
         else:
             self._name(line, token)
