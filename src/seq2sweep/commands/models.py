@@ -378,7 +378,7 @@ def _add_serve(commands: Commands) -> None:
         "--host",
         default="127.0.0.1",
         help="the address to listen on (127.0.0.1); any but this machine's own needs "
-        "$SEQ2SWEEP_TOKEN, which every request must send then",
+        "$SEQ2SWEEP_TOKEN, which, wherever it is set, all requests but / and /health must send",
     )
     serve.add_argument("--port", default="8000", help="its port (8000); 0: any free one")
     add_trained(serve)
