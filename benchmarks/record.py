@@ -62,10 +62,11 @@ NOT_THE_PHRASEBOOK = tuple(
     Path(f"src/seq2sweep/{name}")
     for name in (
         *("data/download", "data/own", "data/tables.py", "data/treebank"),
-        *("evaluate/brackets.py", "evaluate/parsing.py"),
+        *("evaluate/brackets.py", "evaluate/check.py", "evaluate/parsing.py"),
     )
 )
-"""Text that is fetched or a user's own, and trees: the demo has none of them."""
+"""Text that is fetched or a user's own, and trees, of which the demo has none; and what `evaluate
+--check` alone runs."""
 
 
 @dataclass(frozen=True)

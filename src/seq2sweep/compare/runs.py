@@ -10,7 +10,6 @@ from seq2sweep import config as configuration
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
-from seq2sweep.evaluate.check import leaves
 from seq2sweep.evaluate.compare import DRAWN_SENTENCES
 from seq2sweep.evaluate.scorers import scorer
 from seq2sweep.evaluate.significance import against_base
@@ -84,7 +83,7 @@ def differences(first: ScoredRun, second: ScoredRun) -> dict[str, dict[str, list
 def _settings(run: ScoredRun, sections: Sequence[str]) -> dict[str, Any]:
     """By dotted key, with the default of one that there was not yet; not of a key of `model` that
     models of this architecture do not have."""
-    found = dict(leaves({key: run.config[key] for key in sections}))
+    found = dict(configuration.leaves({key: run.config[key] for key in sections}))
     own = OF_MODEL.get(str(found.get("model.architecture", PAPERS_OWN)), ())
     defaults = {
         key: value

@@ -21,6 +21,7 @@ from seq2sweep.config.execution import Table1Config as Table1Config
 from seq2sweep.config.execution import TrackingConfig as TrackingConfig
 from seq2sweep.config.fields import is_address as is_address
 from seq2sweep.config.fields import is_language as is_language
+from seq2sweep.config.fields import leaves as leaves
 from seq2sweep.config.fields import shown as shown
 from seq2sweep.config.loading import DECISIVE as DECISIVE
 from seq2sweep.config.loading import DEFAULTS as DEFAULTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -94,3 +94,12 @@ def _is_plain(value: Any) -> bool:
 
 PLAIN: Rule = ("made of texts, numbers, true, false, null and lists, without dates", _is_plain)
 """Of YAML what can be recorded."""
+
+
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that is no mapping, by its dotted key."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from leaves(inner, f"{key}.{name}".removeprefix("."))
+    else:
+        yield key, value

@@ -120,20 +120,11 @@ def _compared(
         (EVALUATED, stored, found),
         (SHOWN, beside[0], shown_by_dvc(found, config)),
     ):
-        before, now = dict(leaves(there)), dict(leaves(here))
+        before, now = dict(configuration.leaves(there)), dict(configuration.leaves(here))
         for key in {**before, **now}:
             if key not in OF_THE_RUN:
                 yield Figure(file, key, before.get(key), now.get(key))
     yield Figure(TRANSLATIONS, "sha256", beside[1], metrics["made_from"]["translations"])
-
-
-def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value that is no mapping, by its dotted key."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from leaves(inner, f"{key}.{name}".removeprefix("."))
-    else:
-        yield key, value
 
 
 def overview(figures: list[Figure]) -> str:
