@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.record import read
 from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.cli import main
@@ -171,6 +172,16 @@ def test_figures_are_those_of_the_pages(name: str, here: str, page: str, there: 
     (found,) = re.findall(there, " ".join(text.split()))
     decimals = len(said.partition(".")[2])
     assert f"{float(found.replace(' ', '')):.{decimals}f}" == said
+
+
+def test_the_demo_is_described_by_its_record() -> None:
+    preset, record = presets.load("phrasebook"), read("demo")
+    assert preset.measured is not None
+    assert str(preset.measured["date"]) == record["date"]
+    assert preset.measured["commit"] == record["commit"]
+    bleu = record["figures"]["evaluate"]["bleu"]["sacrebleu"]["score"]
+    assert str(preset.score).startswith(f"{bleu:.1f} on ")
+    assert str(preset.time).startswith(f"{record['figures']['minutes']['all']:.0f} minutes")
 
 
 def test_every_measured_preset_has_a_page() -> None:
