@@ -148,20 +148,16 @@ def _own_files(data: configuration.DataConfig, folder: Path) -> dict[str, Any]:
 
 
 def _no_text_twice(splits: dict[str, list[dict[str, Any]]], folder: str) -> None:
-    known: dict[str, tuple[str, list[Any]]] = {}
+    known: dict[str, tuple[str, tuple[str, str, bool], list[str]]] = {}
     for split, entries in splits.items():
         for entry, side in itertools.product(entries, files.SIDES):
             text = Text(Path(entry[side]["file"]), entry[side]["member"])
             name = f"{own_files.shown(text)} (data.files.{split}, {side})"
-            place = [
-                split,
-                side,
-                text.member is not None,
-                *(entry[s]["sha256"] for s in files.SIDES),
-            ]
-            other, elsewhere = known.setdefault(entry[side]["sha256"], (name, place))
+            place = split, side, text.member is not None
+            pair = [entry[one]["sha256"] for one in files.SIDES]
+            other, elsewhere, others = known.setdefault(entry[side]["sha256"], (name, place, pair))
             # Two shards of a table may hold the same few rows on one side; not on both.
-            shards = place[:3] == elsewhere[:3] == [split, side, True] and place != elsewhere
+            shards = text.member is not None and place == elsewhere and pair != others
             if other != name and not shards:
                 raise UserError(
                     f"{name} holds the same text as {other}, line by line: give each side of each "

@@ -42,7 +42,7 @@ def shards(path: Path) -> list[Path]:
     """
     if path.is_dir():
         found = _saved(path) if (path / STATE).exists() else sorted(path.glob("*.parquet"))
-    elif {*"*?"} & {*path.name} and not path.exists():
+    elif any(sign in path.name for sign in "*?") and not path.exists():
         found = sorted(path.parent.glob(path.name))
     else:
         return [path]
