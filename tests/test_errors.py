@@ -43,6 +43,13 @@ def test_an_error_without_a_path_is_a_failure(monkeypatch: pytest.MonkeyPatch) -
     assert "or where the output goes)" in ending(OSError(errno.ENOSPC, "full"))[0]
 
 
+def test_of_a_copy_the_disk_that_is_full_is_named() -> None:
+    full = OSError(errno.ENOSPC, "full", "/large/weights", None, "/small/weights")
+    assert ending(full) == ("full: /small/weights; make room there and run it again", 1)
+    gone = OSError(errno.ENOENT, "gone", "/large/weights", None, "/small/weights")
+    assert "gone: /large/weights; " in ending(gone)[0]
+
+
 def test_lines_are_those_that_are_meant() -> None:
     assert ending(OperationalError("a\nb")) == ("a\\nb", 1)
     listed = UserError("one:\n  \x1b[31m")

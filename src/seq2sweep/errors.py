@@ -91,7 +91,9 @@ def ending(error: UserError | OperationalError | OSError) -> tuple[str, int]:
         # Of a file that is open it is not known which: what standard output goes to may be one.
         where = f" (in {os.getcwd()}, or where the output goes)" if error.errno in NO_ROOM else ""
     else:
-        where = f": {_shortened(os.fspath(error.filename))}"
+        # Of a copy the second one is where it goes.
+        full = error.filename2 if error.errno in NO_ROOM else None
+        where = f": {_shortened(os.fspath(full or error.filename))}"
     if error.filename is not None and error.errno in PATH_REMEDIES:
         return _one_line(f"{said}{where}; {PATH_REMEDIES[error.errno]}"), EXIT_USER_ERROR
     remedy = "make room there and run it again" if error.errno in NO_ROOM else "run it again"
