@@ -139,6 +139,26 @@ def test_checkpoints_of_a_run_that_had_finished_are_told_again_and_then_its_end(
     assert told() == first + again
 
 
+def test_a_writer_that_was_cut_off_writes_over_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server gives its lock to the next one after a while."""
+    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
+    path = tmp_path / "journal.jsonl"
+    with contextlib.ExitStack() as stack:
+        old = stack.enter_context(contextlib.closing(Journal(path)))
+        old.append(CheckpointDue(4, {"loss": 1.0}, pytest.fail))
+        new = stack.enter_context(contextlib.closing(Journal(path)))
+        new.append(CheckpointDue(12, {"loss": 1.0}, pytest.fail))
+        written = path.read_bytes()
+        with pytest.raises(OSError, match="another process has written to it") as caught:
+            old.append(CheckpointDue(16, {"loss": 1.0}, pytest.fail))
+        assert caught.value.filename == str(path)
+        assert path.read_bytes() == written
+        new.append(CheckpointDue(16, {"loss": 1.0}, pytest.fail))
+    assert [entry["step"] for entry in journal.entries(path)] == [4, 12, 16]
+
+
 @pytest.mark.parametrize("lost", ["removed", "cut", "replaced", "moved"])
 def test_a_file_that_is_lost_ends_training_at_the_next_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str

@@ -73,8 +73,12 @@ class Journal:
         _note(self._last, event.kind, event.step)
 
     def _write(self, line: bytes) -> None:
-        if os.fstat(self._file).st_size < self._end:
+        size = os.fstat(self._file).st_size
+        if size < self._end:
             raise _lost(self._path)  # or there would be a hole before the line
+        if size > self._end and not self._torn:
+            # A file server gives the lock of a machine that was cut off to the next one.
+            raise OSError(errno.EIO, "another process has written to it", str(self._path))
         if self._torn:
             os.ftruncate(self._file, self._end)
         self._torn = True
