@@ -236,6 +236,21 @@ def test_storage_that_cannot_be_read_loses_nothing(
     assert steps(tmp_path) == [4, 12]
 
 
+def test_a_run_on_a_disk_that_is_not_mounted_does_not_begin_anew(
+    tmp_path: Path, tiny_config: Config
+) -> None:
+    settings = dataclasses.replace(tiny_config.cluster, storage="runs")
+    disk = tmp_path / "disk" / "large"
+    (tmp_path / "runs").symlink_to(disk)
+    with pytest.raises(UserError, match=f"runs leads to {disk}, which is not there: mount"):
+        layout.run_folder(settings, tmp_path, "train-x")
+    disk.mkdir(parents=True)
+    assert layout.run_folder(settings, tmp_path, "train-x") == disk / "train-x"
+    (disk / "train-x").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match="train-x leads to"):
+        layout.run_folder(settings, tmp_path, "train-x")
+
+
 def test_a_folder_that_is_gone_is_not_an_empty_one(tmp_path: Path) -> None:
     for look in (resume_point, newest_checkpoint, checkpoints):
         assert not look(tmp_path)

@@ -28,9 +28,25 @@ _CHECKPOINT = re.compile(r"(step|interrupted)-\d{8,}")
 def run_folder(config: ClusterConfig, project: Path, name: str) -> Path:
     """A run's folder on the driver's machine, where a run in an object store is downloaded to.
 
-    Absolute, because Ray's workers have working directories of their own.
+    Absolute, because Ray's workers have working directories of their own. UserError for a link to a
+    disk that is not there: training would start anew below the place where it is mounted.
     """
-    return (project / config.folder / name).resolve()
+    folder = project / config.folder / name
+    for path in (folder, *folder.parents):
+        _require_target(path, "work in a new folder")
+    return folder.resolve()
+
+
+def _require_target(path: Path, otherwise: str) -> None:
+    """Raise UserError for a link to a disk that is not there.
+
+    otherwise: what happens without the link.
+    """
+    if path.is_symlink() and not path.exists():
+        raise UserError(
+            f"{path} leads to {path.readlink()}, which is not there: mount that disk, or "
+            f"remove the link to {otherwise}"
+        )
 
 
 def checkpoint_name(step: int) -> str:
@@ -103,11 +119,7 @@ def remove_damaged(folder: Path) -> list[Path]:
     """
     whole = []
     for path in checkpoints(folder):
-        if path.is_symlink() and not path.exists():
-            raise UserError(
-                f"{path} leads to {path.readlink()}, which is not there: mount that disk, or "
-                "remove the link to train without that checkpoint"
-            )
+        _require_target(path, "train without that checkpoint")
         try:
             checkpointing.verify(path)
             whole.append(path)
