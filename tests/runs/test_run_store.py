@@ -189,6 +189,19 @@ def test_one_that_was_named_after_the_end(config: Config, folder: Path) -> None:
     assert names(found.checkpoints) == [200, 500, 600, 700, 800, 900]
 
 
+def test_settings_that_are_refused_remove_nothing(config: Config, folder: Path) -> None:
+    """Else those before would be refused as well."""
+
+    def naming(step: int) -> RunStore:
+        changes = {"train.keep_best": 1, "evaluate.checkpoint_steps": [step]}
+        return store(folder, configuration.with_changes(config, changes))
+
+    save(folder / checkpoint_name(200), 200)
+    with pytest.raises(UserError, match="step-00000300 is missing"):
+        naming(300).check_kept(naming(300).status())
+    naming(200).check_kept(naming(200).status())
+
+
 @pytest.mark.parametrize(
     ("changes", "missed", "key"),
     [

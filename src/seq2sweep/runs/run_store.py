@@ -154,7 +154,8 @@ class RunStore:
                 newest = layout.resume_point(self.folder)
                 return self._as_status([newest] if newest else [])
             status = self._as_status(layout.remove_damaged(self.folder))
-            if status.finished and self.retention:  # it may have been killed before it could
+            # It may have been killed before it could. Not for settings that are refused.
+            if status.finished and self.retention and not self._missing(status):
                 layout.prune(self.folder, self.retention, status.checkpoints[-1])
                 status = self._as_status([path for path in status.checkpoints if path.exists()])
             return status
