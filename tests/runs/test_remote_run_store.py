@@ -700,7 +700,9 @@ def test_a_finished_run_that_lacks_one_is_told_where_to_remove_them(
     leave(worker, 8, 12, end=True)
     driver.retention = Retention(tiny_config.train, [4])
     found = driver.status()
-    message = rf"step-00000004 on there and in {driver.folder}, and run `dvc repro` to train"
+    message = (
+        f"step-00000004 on there, with writer.json, and in {driver.folder}, and run `dvc repro` to"
+    )
     with pytest.raises(UserError, match=message):
         driver.check_kept(found)
     # Once they are removed in both places, it is trained from before.
@@ -708,6 +710,25 @@ def test_a_finished_run_that_lacks_one_is_told_where_to_remove_them(
         worker._delete(checkpoint_name(step))
         shutil.rmtree(driver.folder / checkpoint_name(step))
     assert (driver.status().step, driver.status().finished) == (0, False)
+
+
+def test_what_is_removed_there_does_not_come_back_from_a_node(
+    machines: Machines, driver: RemoteRunStore, there: ObjectStore, tiny_config: Config
+) -> None:
+    """Nor does training resume from what its node has of an interrupted start."""
+    before = machines.on("node")
+    with before.writing():
+        train(before, 8)
+    driver.retention = Retention(tiny_config.train, [4])
+    with pytest.raises(UserError, match=r"step-00000004 on there, with writer\.json, and in"):
+        driver.check_kept(driver.status())
+    for name in (*(f"{checkpoint_name(8)}/{file}" for file in ALL_FILES), "writer.json"):
+        there.delete(name)
+    driver.check_kept(driver.status())
+    again = machines.on("node", "2")
+    with again.writing():
+        assert again.resume_point() is None
+        assert not list(again.folder.glob("step-*"))
 
 
 def test_one_that_is_damaged_there_is_removed_when_it_is_fetched(

@@ -57,7 +57,7 @@ class RemoteRunStore(RunStore):
         """address: of the run; folder: of the driver, or of this node."""
         super().__init__(folder, attempt, retention)
         self.location, self.objects = address, ObjectStore(address)
-        self.also = f" there and in {folder}"
+        self.also = f" there, with {_WRITER_NAME}, and in {folder}"
         self.journal = JournalCopy(folder / JOURNAL_NAME, self.objects)
 
     def child(self, name: str) -> RunStore:
