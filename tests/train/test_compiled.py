@@ -325,6 +325,38 @@ def test_the_setting_reaches_layers_and_loss(
     assert (len(layers), losses) == (compiled, [compiled] * 2)
 
 
+@pytest.mark.usefixtures("no_block_is_compiled")
+def test_all_blocks_of_a_rival_are_compiled(
+    tiny_corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they differ in more ways than PyTorch keeps by itself."""
+    ran, blocks = [], []
+
+    def backend(graph: Any, _: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            ran.append(graph)
+            return graph.forward(*inputs)
+
+        return run
+
+    def compile_all(model: Any, _: torch.device) -> None:
+        torch._dynamo.reset()
+        for block in model.blocks():
+            blocks.append(block)
+            block.register_forward_pre_hook(lambda *_: called.append(1) if model.training else None)
+            block.compile(backend=backend, dynamic=True)
+
+    called: list[int] = []
+    monkeypatch.setattr(loop, "compile_layers", compile_all)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    changes = {"model.architecture": "bytenet", "model.layers": 5, "train.compile": True}
+    config = with_changes(tiny_config, changes | {"train.steps": 1})
+    for _ in loop.train(config, tiny_corpus.encoded, device=CPU):
+        pass
+    assert len(blocks) == 10
+    assert len(ran) == len(called) > 0
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("no_block_is_compiled")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ to compile with")
