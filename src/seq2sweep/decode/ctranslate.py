@@ -143,7 +143,8 @@ class Search:
     EOS; it has at most `max_extra_tokens` more than the longest sentence of its batch, and no more
     than the model has positions, max_length. tokens: as
     for `export`; compute_type: as CTranslate2 names it, `default` being that of the weights where
-    the CPU has it.
+    the CPU has it. A score is of probabilities without PAD and BOS, where decode.beam's is the
+    model's own; a source of EOS alone is not searched: [] with the score 0.
     """
 
     def __init__(
