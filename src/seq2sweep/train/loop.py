@@ -80,6 +80,17 @@ def train(
     return _Training(config, encoded, rank, world_size, device, resume, stop, alive, until).events()
 
 
+def _keep_forms(count: int) -> None:
+    """Have PyTorch keep so many compiled forms of one place in the code, at least.
+
+    Of eight, as it does by itself, it runs further ones uncompiled: ByteNet's blocks alone have
+    ten, one for each dilation and side.
+    """
+    limits = torch._dynamo.config
+    limits.recompile_limit = max(limits.recompile_limit, count)
+    limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, count)
+
+
 class _Training:
     def __init__(
         self,
@@ -107,13 +118,7 @@ class _Training:
         for split, bitext in (("train", self.bitext), ("valid", self.valid)):
             require_positions(bitext, split, model.max_length)
         if self.settings.compile:
-            # Of one place in the code PyTorch keeps eight forms, and runs further ones uncompiled:
-            # ByteNet's blocks alone have ten, one for each dilation and side.
-            limits = torch._dynamo.config
-            limits.recompile_limit = max(limits.recompile_limit, 4 * len(list(model.blocks())))
-            limits.accumulated_recompile_limit = max(
-                limits.accumulated_recompile_limit, limits.recompile_limit
-            )
+            _keep_forms(4 * len(list(model.blocks())))
             compile_layers(model, device)
         self.model = (
             shard(model, device, world_size, self.precision) if self.sharded else model.to(device)
