@@ -43,6 +43,16 @@ def test_a_preset_becomes_params(name: str) -> None:
     assert configuration.load(Path("params.yaml")) == presets.load(name).config
 
 
+def test_who_writes_params_elsewhere_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preset", "phrasebook"]) == 0
+    assert (
+        "no dvc.yaml here to run it: call this in the project's folder" in capsys.readouterr().out
+    )
+    Path("dvc.yaml").touch()
+    assert main(["preset", "phrasebook"]) == 0
+    assert "params.yaml is now phrasebook; `dvc repro` runs it" in capsys.readouterr().out
+
+
 def test_an_edited_params_is_overwritten_by_force_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -61,9 +61,15 @@ def _preset(options: argparse.Namespace) -> None:
     config = configuration.with_changes(preset.config, changes(options.set), "--set")
     _keep_edited(options.force)
     write_whole(PARAMS, configuration.dump(config))
-    print(f"{PARAMS} is now {preset.name}; `dvc repro` runs it")
+    print(f"{PARAMS} is now {preset.name}; {_who_runs_it()}")
     if not options.set:
         print(f"    {preset.expectation}")
+
+
+def _who_runs_it() -> str:
+    if Path("dvc.yaml").exists():
+        return "`dvc repro` runs it"
+    return "but there is no dvc.yaml here to run it: call this in the project's folder"
 
 
 def _keep_edited(force: bool) -> None:
@@ -113,7 +119,7 @@ def _init(options: argparse.Namespace) -> None:
     else:
         seconds, device = planned["total"]["seconds"], planned["device"]
         print(f"  time   about {as_time(seconds)} in all on {device['count']} x {device['name']}")
-    print(f"{PARAMS} holds this; `seq2sweep plan` says more, `dvc repro` runs it")
+    print(f"{PARAMS} holds this; `seq2sweep plan` says more, {_who_runs_it()}")
 
 
 def _add_plan(commands: Commands) -> None:
