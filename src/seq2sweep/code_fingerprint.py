@@ -68,12 +68,18 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     wanted = names_imported(files)
     for module, path in files.items():
         found[module] = _parsed(path).meaning
-        found |= {part: _of_file(file) for part, file in _files_of(module, path).items()}
+        found |= files_named(module, path)
         imported += [
             (found[module], bound, *_target(name, roots))
             for name, bound in used_imports(module, path, wanted)
         ]
     return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
+
+
+def files_named(module: str, path: Path) -> dict[str, str]:
+    """sha256 (hex) by meaning of each file of another kind that a module names, by `module: name`;
+    see `parts`."""
+    return {part: _of_file(file) for part, file in _files_of(module, path).items()}
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -102,7 +108,7 @@ def modules(
             continue
         found[module] = path
         try:
-            waiting += [name for _, name in imports(_text_of(path), module, _is_package(path))]
+            waiting += [name for _, name in imports(text_of(path), module, _is_package(path))]
         except SyntaxError:
             _parsed(path)  # which says where it is no Python
             raise
@@ -213,7 +219,7 @@ def _read(text: str) -> _Read:
 @functools.cache
 def _parsed(file: Path) -> _Read:
     try:
-        return _read(_text_of(file))
+        return _read(text_of(file))
     except SyntaxError as error:
         where = f"{file} line {error.lineno}"
         raise UserError(f"{where} is not valid Python ({error.msg}): fix it") from None
@@ -280,7 +286,7 @@ def _files_of(module: str, path: Path) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         named[name] = inside[name]
-        holds = _text_of(inside[name])
+        holds = text_of(inside[name])
         waiting |= {other for other in inside if other in holds and other not in named}
     return {f"{module}: {name}": file for name, file in sorted(named.items())}
 
@@ -313,7 +319,8 @@ def _look_again() -> None:
         known.cache_clear()
 
 
-def _text_of(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """Of a file of code, whatever its bytes."""
     return file.read_text(encoding="utf-8", errors="replace")
 
 
@@ -323,9 +330,9 @@ def _of_file(file: Path) -> str:
         if file.suffix == ".py":
             return _parsed(file).meaning
         if file.suffix == ".yaml":
-            return _of_yaml(_text_of(file))
+            return _of_yaml(text_of(file))
     if file.suffix == ".css":
-        return _sha256(" ".join(re.sub(r"/\*.*?\*/", " ", _text_of(file), flags=re.DOTALL).split()))
+        return _sha256(" ".join(re.sub(r"/\*.*?\*/", " ", text_of(file), flags=re.DOTALL).split()))
     return _of_bytes(file)
 
 

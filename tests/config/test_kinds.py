@@ -97,6 +97,43 @@ def test_dvc_runs_stages_again_for_the_kinds_that_params_name(tmp_path: Path) ->
     assert having() == {"train", "evaluate", "sweep"}
 
 
+def test_what_a_kind_reads_beside_it_is_its_code(model: Path) -> None:
+    """As the source of a kernel, which it compiles."""
+    file, kernel = (model / "feed_forward" / name for name in ("geglu.py", "geglu.cu"))
+    kernel.write_text("1", encoding="utf-8")
+    file.write_text("SOURCE = __file__[:-3] + '.cu'\n", encoding="utf-8")
+    (model / "feed_forward" / "alone.py").write_text("RATE = 1\n", encoding="utf-8")
+
+    def codes() -> list[str]:
+        return [kinds_of_parts.code("feed_forward", kind) for kind in ("geglu", "alone", "swiglu")]
+
+    before = codes()
+    kernel.write_text("2", encoding="utf-8")
+    assert [a == b for a, b in zip(before, codes(), strict=True)] == [False, True, True]
+
+
+def test_a_kind_may_be_named_in_any_letters(model: Path) -> None:
+    for name in ("géglu", "geglu.v2", "1"):
+        file = model / "feed_forward" / f"{name}.py"
+        file.write_bytes("# -*- coding: latin-1 -*-\nNAME = 'é'\n".encode("latin-1"))
+    # A file that Python cannot import is no kind.
+    assert kinds_of_parts.names("feed_forward") == ("géglu", "relu", "swiglu")
+    for changes in (
+        {"model.feed_forward": "géglu"},
+        {"sweep.space": {"model.feed_forward": ["géglu"]}},
+    ):
+        config = configuration.with_changes(BASE, changes)
+        named = configuration.code_of_kinds(config, "model", "sweep")
+        assert "seq2sweep.model.feed_forward.géglu" in named
+
+
+def test_no_key_of_the_model_is_called_as_one_of_training() -> None:
+    """Tables have them by their last name."""
+    every = [key.rpartition(".") for key in configuration.DEFAULTS]
+    of_training = {name for section, _, name in every if section == "train"}
+    assert not [name for section, _, name in every if section == "model" and name in of_training]
+
+
 def test_a_kind_that_is_no_python_is_named(model: Path) -> None:
     (model / "feed_forward" / "swiglu.py").write_text("def (", encoding="utf-8")
     with pytest.raises(UserError, match=r"swiglu\.py line 1 is not valid Python .*: fix it"):

@@ -17,8 +17,9 @@ MODEL = Path(__file__).parents[1] / "model"
 
 
 def names(folder: str) -> tuple[str, ...]:
-    """Of the kinds of a part, sorted."""
-    return tuple(sorted(file.stem for file in (MODEL / folder).glob("[!_]*.py")))
+    """Of the kinds of a part, sorted: of files that Python can import."""
+    stems = (file.stem for file in (MODEL / folder).glob("[!_]*.py"))
+    return tuple(sorted(stem for stem in stems if stem.isidentifier()))
 
 
 def is_shared(folder: str, kind: str) -> bool:
@@ -28,11 +29,14 @@ def is_shared(folder: str, kind: str) -> bool:
 
 def code(folder: str, kind: str) -> str:
     """What a kind's file means, with other kinds' files that it makes use of, and with modules that
-    are not part of the code of all trainings; and where it has names from, as `_imported` says."""
+    are not part of the code of all trainings; with files of their folders that these name, such as
+    a kernel's source; and where it has names from, as `_imported` says."""
     file = MODEL / folder / f"{kind}.py"
     code_fingerprint.of_code([file])  # says which one is no Python
     files = _files(file)
-    return code_fingerprint.of_code(files.values(), _imported(files))
+    held = (code_fingerprint.files_named(*entry) for entry in files.items())
+    named = {f"{part} {sha256}" for parts in held for part, sha256 in parts.items()}
+    return code_fingerprint.of_code(files.values(), _imported(files) | named)
 
 
 def _imported(files: Mapping[str, Path]) -> set[str]:
@@ -60,7 +64,7 @@ def _files(file: Path) -> dict[str, Path]:
     own = code_fingerprint.modules(name, root, without=_shared(root) - {name})
     found = [file]
     for path in found:
-        for _, module in code_fingerprint.imports(path.read_text(encoding="utf-8"), _module(path)):
+        for _, module in code_fingerprint.imports(code_fingerprint.text_of(path), _module(path)):
             parts = module.split(".")
             if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
                 other = MODEL / parts[2] / f"{parts[3]}.py"

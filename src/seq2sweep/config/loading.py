@@ -142,16 +142,16 @@ def identity(config: Config, *sections: str) -> dict[str, Any]:
 
 def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
     """What the files of kinds mean that these sections name, by module; not what all import."""
-    named = {key: json.dumps(value) for key, value in flatten(config, *sections).items()}
+    text = functools.partial(json.dumps, ensure_ascii=False)  # a name as it is, in quotes
+    named = {key: text(value) for key, value in flatten(config, *sections).items()}
     if not sections or "sweep" in sections:
         sweep = config.sweep
-        # Several keys, joined by commas, vary together.
-        for keys, values in [*sweep.base.items(), *sweep.space.items()]:
+        for keys, values in [*sweep.base.items(), *sweep.space.items()]:  # keys joined by commas
             for key in keys.split(","):
-                named[key.strip()] = named.get(key.strip(), "") + json.dumps(values)
+                named[key.strip()] = named.get(key.strip(), "") + text(values)
         if sweep.method == "table2":
             rows = [*architectures()] if "all" in sweep.rows else sweep.rows
-            named["model.architecture"] = named.get("model.architecture", "") + json.dumps(rows)
+            named["model.architecture"] = named.get("model.architecture", "") + text(rows)
     return {
         f"seq2sweep.model.{folder}.{kind}": kinds_of_parts.code(folder, kind)
         for key, field in _fields(typing.cast(Hashable, Config)).items()
