@@ -233,6 +233,31 @@ def test_a_sweep_of_which_all_tries_failed_has_failed(tiny_config: Config) -> No
         console_lines.say_end([], nothing, 1, 60.0, [failed] * 3)
 
 
+def test_a_try_that_failed_is_told_where_others_have_trained(
+    tiny_config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The results of Table 2 are of other trials: that of an architecture may be missing."""
+    config = SimpleNamespace(sweep=SimpleNamespace(method="table2"), data=tiny_config.data)
+    finished, failed = (
+        SimpleNamespace(
+            variant=SimpleNamespace(name="base", config=config),
+            store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
+            journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"),
+            metrics={}, origin={}, status=status, cause=cause,
+        )
+        for status, cause in (("finished", None), ("failed", "out of memory"))
+    )  # fmt: skip
+    summary = {"finished": 1, "stopped_early": 0, "failed": 0, "best": None}
+    every: list[Any] = [finished, finished, failed, failed]
+    console_lines.say_end(every[:1], summary, 1, 60.0, every)
+    assert capsys.readouterr().out.splitlines() == [
+        "1 finished, 0 stopped early, 0 failed, 1 refused, 2 tries of learning rates failed "
+        "in 1m00s",
+        "to try those that failed again: remove result.json from their folders in "
+        "runs/sweep-1/trials, then dvc repro --force --single-item sweep",
+    ]
+
+
 @pytest.fixture
 def given(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

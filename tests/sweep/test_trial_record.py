@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from seq2sweep import config as configuration
+from seq2sweep import yaml_text
+from seq2sweep.cluster.failures import LOWER
 from seq2sweep.config import Config
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoints, interrupted_name
@@ -21,6 +23,7 @@ from seq2sweep.runs.stores import driver_store
 from seq2sweep.sweep.trial_record import (
     INTERRUPTED,
     NODES_NAME,
+    ROOM,
     TRANSLATIONS_NAME,
     TrialRecord,
     TrialResult,
@@ -29,6 +32,7 @@ from seq2sweep.sweep.trial_record import (
 from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.train import checkpointing
 from seq2sweep.train.events import CheckpointDue, Finished, Logged, Validated
+from tests.clone import ROOT
 from tests.cluster.checkpoints import damage, save
 
 
@@ -322,6 +326,44 @@ def test_scores_are_used_again_where_they_were_made_alike(variant: Variant, tmp_
     last = record(final=True)
     assert last.reuse_cause()
     assert last.cause == first.cause
+
+
+@pytest.mark.parametrize("room", [None, *ROOM])
+def test_a_failure_is_final_only_with_the_room_that_it_had(
+    variant: Variant, tmp_path: Path, room: str | None
+) -> None:
+    """What a trial that ran out of memory is told to change: its fingerprint has none of it."""
+
+    def record(changes: dict[str, Any], *, final: bool = True) -> TrialRecord:
+        config = configuration.with_changes(variant.config, changes)
+        asked = dataclasses.replace(variant, config=config)
+        assert asked.fingerprint == variant.fingerprint
+        return TrialRecord.open(asked, RunStore(tmp_path), "none", "", final)
+
+    other = {} if room is None else {room: 0.5 if "gpus" in room else 7}
+    first = record({})
+    first.end("failed", "out of memory", 1.0)
+    first.settle()
+    assert record({}, final=False).earlier is None
+    assert record({"sweep.max_failures": 7}).earlier is not None
+    assert (record(other).earlier is None) == (room is not None)
+    last = record(other)
+    last.end("failed", "out of memory again", 2.0)
+    last.settle()
+    assert record(other).earlier is not None, "it failed with these too"
+    path = tmp_path / "result.json"
+    kept = json.loads(path.read_text())
+    del kept["room"]
+    path.write_text(json.dumps(kept))
+    assert record({}).earlier is not None, "of an earlier version, which did not say"
+
+
+def test_what_helps_where_memory_ran_out_runs_the_stage_again() -> None:
+    """By dvc.yaml, and so does what the message says."""
+    stages = yaml_text.read_yaml((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    for key in ROOM:
+        assert key in LOWER
+        assert key.partition(".")[0] in stages["sweep"]["params"]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def run_sweep(
     trial's folder.
     scorer: names the code behind `score`; scores that other code gave are not used again.
     final: a trial that failed, or whose scoring did, is not tried again by the next call that says
-    so too: what follows from it must stay as it is.
+    so too, unless it is given other room: what follows from it must stay as it is.
     made_by: what trains them here, `lineage.made_by`, which is kept with them.
     on_trial: called in this thread with an event, its variant and figures. Each variant has one
     "started" and one "finished", "stopped early" or "failed", whatever happens, with "result" for

@@ -83,15 +83,17 @@ def say_end(
     trained = results or every
     failed = [result for result in trained if result.status == "failed"]
     unscored = [result for result in trained if result.status != "failed" and result.cause]
+    tries = [result for result in every[len(trained) :] if result.status == "failed"]
     console.say(
         f"{summary['finished']} finished, {summary['stopped_early']} stopped early, "
         f"{summary['failed']} failed"
         + (f", {len(unscored)} without a score" if unscored else "")
         + (f", {refused} refused" if refused else "")
+        + (f", {len(tries)} tries of learning rates failed" if tries else "")
         + f" in {console.duration(seconds)}{found}"
     )
-    if failed or unscored:
-        _say_lost(failed, unscored, len(trained), job)
+    if failed or unscored or tries:
+        _say_lost(failed, unscored, tries, len(trained), job)
     ended = [result.origin for result in results if "device" in result.origin]
     warnings = {hardware.no_peak_warning(of["device"], of["precision"]) for of in ended}
     for warning in sorted(filter(None, warnings)):
@@ -105,11 +107,15 @@ def removal(result: TrialResult, folders: str) -> str:
 
 
 def _say_lost(
-    failed: Sequence[TrialResult], unscored: Sequence[TrialResult], of: int, job: str
+    failed: Sequence[TrialResult],
+    unscored: Sequence[TrialResult],
+    tries: Sequence[TrialResult],
+    of: int,
+    job: str,
 ) -> None:
-    """How to try these again; OperationalError when there are no others."""
+    """How to try these again; OperationalError when all that were trained are among them."""
     lost = [*failed, *unscored]
-    first = lost[0]
+    first = [*lost, *tries][0]
     here = first.journal.parent.parent
     # Without this file a trial that stays as it is resumes from its checkpoint.
     final = first.variant.config.sweep.method in KEEPING_FAILURES
@@ -123,7 +129,7 @@ def _say_lost(
         )
         raise OperationalError(f"{all_of_them}; {remove}run `dvc repro` again to resume")
     which = " or ".join(
-        word for word, some in (("failed", failed), ("have no score", unscored)) if some
+        word for word, some in (("failed", [*failed, *tries]), ("have no score", unscored)) if some
     )
     again = "dvc repro --force --single-item sweep"
     if job:

@@ -29,6 +29,9 @@ NODES_NAME = "nodes"
 """Folder with a file for each node that a trial of one worker ran on: when it came there."""
 
 INTERRUPTED = "interrupted; run again to resume"
+ROOM = "train.tokens_per_pass", "sweep.cpus_per_trial", "sweep.gpus_per_trial"
+"""What a trial that ran out of memory is told to change (`cluster.failures`), none of which is in
+its fingerprint: a failure with other values says nothing of these."""
 OnTrial = Callable[[str, Variant, dict[str, Any]], None]
 
 
@@ -80,9 +83,9 @@ class TrialRecord:
 
     schedule: by what rule trials are stopped; scorer: names the code that scores; earlier:
     result.json, if the variant needs no training because it ended in a sweep before; final: what
-    has no figures is not tried again; made_by: with what this sweep trains, `lineage.made_by`, and
-    from the end on what trained it; before: to which step it was trained, and by what, when an
-    earlier sweep recorded its end; on_trial: as of `run_sweep`.
+    has no figures is not tried again with the same `ROOM`; made_by: with what this sweep trains,
+    `lineage.made_by`, and from the end on what trained it; before: to which step it was trained,
+    and by what, when an earlier sweep recorded its end; on_trial: as of `run_sweep`.
     """
 
     variant: Variant
@@ -122,7 +125,9 @@ class TrialRecord:
         known = max(ours, key=lambda each: each.get("trained_step") or 0, default={})
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
-            again = earlier["status"] == "failed" and not final
+            room = _room(variant)  # an earlier version did not say with which one it failed
+            kept = final and earlier.get("room") in (None, room)
+            again = earlier["status"] == "failed" and not kept
             if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
         record = cls(variant, store, schedule, scorer, earlier, final, made_by, on_trial)
@@ -235,6 +240,7 @@ class TrialRecord:
             "scored_step": step if self.scores else None,
             "translations_sha256": self.translated,
             "scored_as": self._scored_as(bool(self.scores)) if tried else None,
+            "room": _room(self.variant) if self.status == "failed" else None,
         }
         self._write(RESULT_NAME, content)
 
@@ -347,6 +353,11 @@ class TrialRecord:
             origin={key: figures[key] for key in hardware.ORIGIN if key in figures},
             made_by=self.made_by,
         )
+
+
+def _room(variant: Variant) -> dict[str, Any]:
+    values = configuration.flatten(variant.config, "train", "sweep")
+    return {key: values[key] for key in ROOM}
 
 
 def _read(path: Path) -> dict[str, Any] | None:
