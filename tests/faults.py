@@ -987,6 +987,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("* row.span[side] for", "for"),
             ("(low * least / most if least", "(low if least"),
             ("rungs if rung >= config.warmup_steps)", "rungs)"),
+            ("rungs if one.changes else []", "rungs"),
+            ("        if one.changes or searched\n", ""),
             ("load.valid, scorer) if variant.scored else 0.0", "load.valid, scorer)"),
             ("min(-(-rung // often) * often, last)", "min(rung, last)"),
         ],
@@ -1385,11 +1387,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("            self._passed[trial] += 1\n", ""),
             ("range(trial, len(self._passed))", "range(trial, trial + 1)"),
             ("if self._ended[trial] or (not later", "if (not later"),
+            ("if trial < self._base:", "if trial < 1:"),
         ],
     },
     "tests/cluster/test_tune_scheduler.py": {
         f"{PACKAGE}/cluster/tune_scheduler.py": [
             ("self.rungs.retry(index)", "self.rungs.begin_again(index)"),
+            ("sum(not record.variant.changes for record in records)", "1"),
             ("if trial.status != Trial.PAUSED:", "if False:"),
             ("return self.sweep.request_stop()", "return self.sweep.request_stop() or True"),
             ("        return failure.disk_full\n", "        return False\n"),

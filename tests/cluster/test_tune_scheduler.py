@@ -171,8 +171,11 @@ def test_who_has_passed_a_rung_goes_on_while_another_is_tried_again() -> None:
     assert tune.report(0, 4, 5.0) == TrialScheduler.CONTINUE
 
 
-def shown_before(folder: Path, shown: list[tuple[str | None, dict[int, float]]]) -> list[Any]:
-    """Records of trials by how they ended in an earlier sweep, and their perplexities by step."""
+def shown_before(
+    folder: Path, shown: list[tuple[str | None, dict[int, float]]], base: int = 1
+) -> list[Any]:
+    """Records of trials by how they ended in an earlier sweep, and their perplexities by step; so
+    many of them are of the base."""
     steps = max(max(curve) for _, curve in shown)
     of_training = SimpleNamespace(train=SimpleNamespace(steps=steps), warmup_steps=0)
     records: list[Any] = []
@@ -184,7 +187,8 @@ def shown_before(folder: Path, shown: list[tuple[str | None, dict[int, float]]])
             for step, perplexity in curve.items()
         ]
         (own / JOURNAL_NAME).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        variant = SimpleNamespace(config=of_training)
+        changes = {} if index < base else {"model.heads": index}
+        variant = SimpleNamespace(config=of_training, changes=changes)
         earlier = status and {"status": status}
         record = SimpleNamespace(folder=own, variant=variant, earlier=earlier)
         record.told_before = functools.partial(TrialRecord.told_before, record)
@@ -230,6 +234,20 @@ def test_who_resumes_may_yet_be_a_peer_of_who_was_stopped_after_it(tmp_path: Pat
     for index, step, perplexity in ((1, 4, 45.0), (1, 8, 30.0), (2, 4, 38.0), (2, 8, 25.0)):
         rungs.report(index, step, perplexity)
     assert rungs.goes_on(2)
+
+
+@pytest.mark.parametrize("base", [1, 2])
+def test_no_seed_of_the_base_is_stopped(tmp_path: Path, base: int) -> None:
+    """An earlier version stopped the second; the third is worse than the better half of both."""
+    shown: list[tuple[str | None, dict[int, float]]] = [
+        ("finished", {4: 5.0, 8: 4.0}),
+        ("stopped early", {4: 6.0}),
+        ("stopped early", {4: 7.0}),
+    ]
+    records = shown_before(tmp_path, shown, base)
+    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
+    rungs_of(sweep, records)
+    assert [record.earlier is None for record in records] == [False, base == 2, False]
 
 
 @pytest.mark.parametrize("status", ["stopped early", "failed"])

@@ -143,7 +143,8 @@ def test_early_stopping_makes_it_an_upper_bound() -> None:
     assert made.at_most
     assert made.seconds is not None
     assert made.least_seconds is not None
-    assert made.least_seconds < made.seconds
+    assert made.rows[0].seconds is not None
+    assert made.rows[0].seconds < made.least_seconds < made.seconds
     assert all(row.trainings == 2 for row in made.rows)
     plain = configuration.with_changes(config, {"sweep.scheduler": "none"})
     all_of_it = sweeps.sweep(plain, load, HERE)
@@ -202,9 +203,9 @@ def test_a_trial_keeps_no_more_checkpoints_than_it_writes(validate_every: int, k
 def test_the_first_rung_that_counts(
     changes: dict[str, Any], steps: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 700 steps; None: no trial can be stopped."""
+    """Of 700 steps; None: no trial can be stopped. Those of the base never are."""
     monkeypatch.setattr(sweeps, "scored_seconds", lambda *_: 0.0)
-    method = {"sweep.scheduler": "asha", "sweep.space": {"model.heads": [4]}}
+    method = {"sweep.scheduler": "asha", "sweep.space": {"model.heads": [2]}}
     base = preset("phrasebook").sweep.base
     for key, value in changes.items():
         (method if key.startswith("sweep.") else base)[key] = value
@@ -212,9 +213,12 @@ def test_the_first_rung_that_counts(
     made = sweeps.sweep(config, load_of("phrasebook", 80_000), HERE)
     assert made.at_most == (steps is not None)
     assert (made.least_seconds is None) == (steps is None)
-    for row in made.rows:
+    assert [row.variant for row in made.rows] == ["base", "heads=2"]
+    for row, least in zip(made.rows, (700, steps or 700), strict=True):
         assert row.seconds is not None
-        assert row.least_seconds == pytest.approx(row.seconds * (steps or 700) / 700)
+        assert row.least_seconds == pytest.approx(row.seconds * least / 700)
+    alone = configuration.with_changes(config, {"sweep.space": {}, "sweep.seeds": 3})
+    assert not sweeps.sweep(alone, load_of("phrasebook", 80_000), HERE).at_most
 
 
 def test_tries_of_a_learning_rate_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:

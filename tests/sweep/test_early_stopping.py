@@ -67,6 +67,20 @@ def test_who_depends_on_others_waits_for_them() -> None:
     assert found.goes_on(2) is None
 
 
+@pytest.mark.parametrize("rule", ["asha", "median"])
+def test_every_trial_of_the_base_goes_to_its_end(rule: Rule) -> None:
+    """Whatever it shows: else no row of the table could be compared with the base."""
+    found = Rungs(rule, 5, grace_steps=4, reduction_factor=2, longest=64, base=3)
+    for step in (4, 8):
+        for trial, perplexity in ((2, math.inf), (1, 30.0), (0, 10.0)):
+            found.report(trial, step, perplexity)
+            assert found.goes_on(trial) is True
+    # They are peers of those after them.
+    for trial, perplexity, goes_on in ((3, 31.0, False), (4, 9.0, True)):
+        found.report(trial, 4, perplexity)
+        assert found.goes_on(trial) is goes_on
+
+
 def test_no_number_is_the_worst() -> None:
     found = rungs("asha", 2)
     found.report(0, 4, 100.0)

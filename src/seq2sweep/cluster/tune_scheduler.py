@@ -35,7 +35,7 @@ def schedule_of(sweep: SweepConfig) -> str:
     if sweep.scheduler == "none":
         return "none"
     rungs = f"from {sweep.grace_steps} by {sweep.reduction_factor}"
-    return f"{sweep.scheduler} {rungs}, in order, after warm-up"
+    return f"{sweep.scheduler} {rungs}, in order, after warm-up, base to its end"
 
 
 def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
@@ -56,6 +56,7 @@ def rungs_of(sweep: SweepConfig, records: list[TrialRecord]) -> Rungs | None:
         reduction_factor=sweep.reduction_factor,
         longest=max(record.variant.config.train.steps for record in records),
         warmup_steps=[record.variant.config.warmup_steps for record in records],
+        base=sum(not record.variant.changes for record in records),
     )
     for index, record in enumerate(records):
         # What a failed one had seen last, it may not have told.

@@ -56,7 +56,7 @@ class Row:
 @dataclass(frozen=True)
 class Sweep:
     """at_most: whether early stopping may make it less. slots: trainings at once. seconds and
-    least_seconds: of all; the latter if every trial but one is stopped as early as it may be.
+    least_seconds: of all; the latter if all but the base's are stopped as early as they may be.
     span: how many times `seconds` it may take, at least, with early stopping, and at most."""
 
     method: str
@@ -83,8 +83,10 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
     first = {each.variant: each for each in reversed(found)}
     scores = _scores_at_once(config, found, machine.slots)
     rows = [
-        _row(name, count, first[name], rungs, load, machine, scores)
+        # The base's trials go to their end.
+        _row(name, count, one, rungs if one.changes else [], load, machine, scores)
         for name, count in trainings.items()
+        for one in [first[name]]
     ]
     note = None
     if config.sweep.method == "none":
@@ -103,9 +105,13 @@ def sweep(config: Config, load: Workload, machine: Machine) -> Sweep:
         sum(makespan([getattr(row, key) or 0.0 for row in turn], machine.slots) for turn in turns)
         for key in ("seconds", "least_seconds")
     )
-    stops = any(_stopped_at(one.config, rungs) < one.config.train.steps for one in found)
-    # One trial goes to its end, the shortest.
-    least = max(min(ends), all_stopped) if stops and ends else None
+    searched = config.sweep.method == "optuna"  # what it proposes is counted as the base
+    stops = any(
+        _stopped_at(one.config, rungs) < one.config.train.steps
+        for one in found
+        if one.changes or searched
+    )
+    least = all_stopped if stops and ends else None
     most = all_ended if ends or not rows else None
     low, high = (
         sum((row.seconds or 0.0) * row.span[side] for row in each) / sum(ends) if ends else 1.0

@@ -5,6 +5,9 @@ have got as far. It waits for them where they have not, so nothing depends on wh
 faster, on how many trials ran at once, or on whether the sweep was killed and begun again. Adding
 trials at the end changes no decision about those before.
 
+The trials of the base variant, which come first, run to their end, whatever they show: all others
+are compared with it in the tables, and the mean of its better seeds alone would be too good.
+
 A trial whose warm-up (section 5.3) has not ended at a rung is neither judged there nor compared
 with: its learning rate still rises, and how it does so far says little of how it will end.
 
@@ -35,9 +38,10 @@ class Rungs:
         reduction_factor: int,
         longest: int,
         warmup_steps: Sequence[int] = (),
+        base: int = 1,
     ) -> None:
         """grace_steps: the first rung; longest: steps of the longest trial; warmup_steps: of each
-        trial, 0 where left out.
+        trial, 0 where left out; base: how many trials of the base variant there are.
 
         The next rungs of asha are at `reduction_factor` times the steps of the one before, those of
         median at the multiples of `grace_steps`.
@@ -49,6 +53,7 @@ class Rungs:
         self._passed = [0] * count  # how many rungs need not be looked at again
         self._ended = [False] * count
         self._warmup = list(warmup_steps) or [0] * count
+        self._base = base
         self.steps: list[int] = []
         step = grace_steps
         while step < longest:
@@ -80,6 +85,8 @@ class Rungs:
 
     def goes_on(self, trial: int) -> bool | None:
         """Whether a trial may train further; None while that depends on others' next figures."""
+        if trial < self._base:
+            return True
         for rung in self.steps[self._passed[trial] :]:
             if rung > self._reached[trial]:
                 break
