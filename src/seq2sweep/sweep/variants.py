@@ -19,8 +19,10 @@ from seq2sweep.sweep.budget import Budget, rivals_of
 from seq2sweep.sweep.search_space import SWEPT_SECTIONS, Changes
 
 MOST_TRAININGS = 2_000
-"""Of one sweep, seeds counted: spelling them out takes each stage about a second, and under
-`sweep.budget: flops` up to a tenth of one more for each model and million sentence pairs."""
+"""Of one sweep, seeds counted: spelling them out takes each stage about a tenth of a second where
+nearly all are seeds, and 10 to 20 seconds of one CPU where all are variants, each of which is
+checked as params.yaml is. Under `sweep.budget: flops` up to a tenth of a second comes on top for
+each model and million sentence pairs."""
 BASE_SECTIONS = (*SWEPT_SECTIONS, "evaluate")
 LEARNING_RATE = "train.learning_rate_scale"
 PASS_SIZE = "train.tokens_per_pass"
