@@ -96,12 +96,12 @@ def test_the_status_says_which_figures_are_of_fewer_seeds() -> None:
 def test_only_what_was_stopped_speaks_for_a_variant_none_of_which_finished() -> None:
     record = table3_sweep(3)
     stopped = [t for t in record["trials"] if t["variant"] == "A-heads-1"]
-    for one, steps in zip(stopped, (100, 200, 100), strict=True):
+    for one, steps in zip(stopped, (1000, 250, 100), strict=True):
         one |= {"status": "stopped early", "steps": steps}
     stopped[2] |= failed("failed", "out of memory")
     found = variants(record)["A-heads-1"]
     assert (found.state, found.status) == (
-        *("stopped", "2 of 3 seeds stopped early at step 100, 200"),
+        *("stopped", "2 of 3 seeds stopped early at step 250, 1\u202f000"),
     )
     assert found.figures["bleu"] is not None
     assert found.figures["bleu"].n == 2

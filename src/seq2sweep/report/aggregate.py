@@ -302,7 +302,7 @@ def _state(
         others += f", {diverged} diverged" if diverged else ""
         return "finished", f"{len(finished)} of {len(trials)} seeds finished{others}"
     if stopped:
-        steps = sorted({whole(trial["steps"]) for trial in stopped})
+        steps = [whole(step) for step in sorted({trial["steps"] for trial in stopped})]
         some = "" if len(stopped) == len(trials) else f"{len(stopped)} of {len(trials)} seeds "
         return "stopped", f"{some}stopped early at step {', '.join(steps)}"
     statuses = {trial["status"] for trial in trials}
