@@ -1089,8 +1089,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/evaluate/test_scorers.py": {
         f"{PACKAGE}/evaluate/scorers.py": [
-            ("plain = self._plain(hypotheses, self._language)", "plain = hypotheses"),
-            ("detokenise if is_tokens(references) else plain_text", "plain_text"),
+            ("plain_text(hypotheses, self._language, self._references)", "hypotheses"),
+            ("self._language, self._references)", "self._language)"),
         ],
         f"{PACKAGE}/evaluate/brackets.py": [
             ("return 200 * matched / (gold + found)", "return 100 * matched / gold"),

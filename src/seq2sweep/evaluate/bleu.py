@@ -158,7 +158,9 @@ def base_language(code: str) -> str:
     return re.split("[-_]", code.lower())[0]
 
 
-def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
+def plain_text(
+    lines: Sequence[str], language: str, references: Sequence[str] = ()
+) -> Sequence[str]:
     """The lines themselves, or detokenised if they were tokenised and split at hyphens before.
 
     Output of fairseq and others, trained on prepared WMT data, looks like `der IT ##AT##-##AT##
@@ -172,13 +174,12 @@ def plain_text(lines: Sequence[str], language: str) -> Sequence[str]:
     German and of newstest2014 French; a system's `30 . September` may become `30. September`, which
     moves a score by hundredths at most. sacreBLEU and chrF score what is left of the text:
     typographic quotes that were made ASCII stay lost.
+
+    references: that the lines are scored against. Where they are tokens, so are the lines: of a
+    system trained on such text one output may have a mark and the next one, by chance, none.
     """
-    return detokenise(lines, language) if is_tokens(lines) else lines
-
-
-def is_tokens(lines: Sequence[str]) -> bool:
-    """Whether a mark says that text was tokenised and split at hyphens, see `plain_text`."""
-    return any(join_hyphens(line) != line for line in lines)
+    marked = any(join_hyphens(line) != line for line in (*references, *lines))
+    return detokenise(lines, language) if marked else lines
 
 
 def detokenise(lines: Sequence[str], language: str) -> Sequence[str]:
@@ -191,17 +192,11 @@ def detokenise(lines: Sequence[str], language: str) -> Sequence[str]:
 def plain_texts(
     given: Mapping[str, Sequence[str]], language: str
 ) -> tuple[dict[str, Sequence[str]], dict[str, list[str]]]:
-    """`plain_text` of texts by name; beside it `detokenised`: the names of those that it changed,
-    if there are any.
-
-    Where `reference` is tokens, the others are taken for tokens too: of a system trained on such
-    text one output may have a mark and the next one, by chance, none.
+    """`plain_text` of texts by name, one of them `reference`; beside it `detokenised`: the names of
+    those that it changed, if there are any.
     """
-    as_tokens = is_tokens(given["reference"])
-    plain = {
-        name: (detokenise if as_tokens else plain_text)(lines, language)
-        for name, lines in given.items()
-    }
+    references = given["reference"]
+    plain = {name: plain_text(lines, language, references) for name, lines in given.items()}
     changed = [name for name, lines in given.items() if plain[name] is not lines]
     return plain, {"detokenised": changed} if changed else {}
 

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from seq2sweep.config.datasets import TREES
 from seq2sweep.config.scores import BLEU, F1
 from seq2sweep.evaluate import brackets
-from seq2sweep.evaluate.bleu import (
-    base_language,
-    detokenise,
-    is_tokens,
-    plain_text,
-    sacrebleu_metric,
-)
+from seq2sweep.evaluate.bleu import base_language, plain_text, sacrebleu_metric
 
 Counts = NDArray[np.int64]
 
@@ -68,16 +62,15 @@ class BleuScorer:
         self, references: Sequence[str], language: str, *, lowercase: bool = False
     ) -> None:
         self._language = base_language(language)
-        # Of one set all are scored alike, as `plain_texts` has it, whichever has a mark.
-        self._plain = detokenise if is_tokens(references) else plain_text
-        plain = self._plain(references, self._language)
+        self._references = references
+        plain = plain_text(references, self._language)
         self._metric = sacrebleu_metric(self._language, plain, lowercase)
         self.signature = str(self._metric.get_signature())
         self.sentences = len(references)
 
     def counts(self, hypotheses: Sequence[str]) -> Counts:
         _check(hypotheses, self.sentences)
-        plain = self._plain(hypotheses, self._language)
+        plain = plain_text(hypotheses, self._language, self._references)
         return np.array(self._metric._extract_corpus_statistics(plain, None))
 
     def score(self, totals: Counts) -> float:
