@@ -244,10 +244,27 @@ def test_perfect_translations_score_100() -> None:
     assert [*scores, result["chrf"]["score"], result["exact_match"]] == [100.0] * 5
 
 
-def test_languages_without_spaces_are_scored_by_characters() -> None:
-    result = bleu.score(["我今天很高兴见到你"], ["我今天很高兴见到他"], "zh")
-    assert "tok:zh" in result["bleu"]["sacrebleu"]["signature"]
-    assert 50 < result["bleu"]["sacrebleu"]["score"] < 100
+@pytest.mark.parametrize(
+    ("language", "tokeniser", "line"),
+    [
+        ("zh", "zh", "我今天很高兴见到你"),
+        ("ja", "char", "今日はとてもいい天気ですね"),
+        ("th", "char", "ฉันไปโรงเรียนเมื่อวานนี้"),
+        ("lo", "char", "ຂ້ອຍໄປໂຮງຮຽນ"),
+        ("km", "char", "ខ្ញុំទៅសាលារៀន"),
+        ("my", "char", "ကျွန်တော်ကျောင်းသွားတယ်"),
+        ("bo", "char", "ང་སློབ་གྲྭར་འགྲོ་གི་ཡོད།"),
+        ("dz", "char", "ང་སློབ་གྲྭར་འགྱོ་དོ།"),
+        ("TH-th", "char", "ฉันไปโรงเรียนเมื่อวานนี้"),
+    ],
+)
+def test_languages_without_blanks_are_scored_by_characters(
+    language: str, tokeniser: str, line: str
+) -> None:
+    result = bleu.score([line[:-1] + "x"], [line], language)["bleu"]["sacrebleu"]
+    assert f"tok:{tokeniser}|" in result["signature"]
+    assert 50 < result["score"] < 100
+    assert bleu.score([line], [line], language)["bleu"]["sacrebleu"]["score"] == 100
 
 
 def test_exact_match_is_a_percentage() -> None:

@@ -55,7 +55,9 @@ _COMPOUND = re.compile(rb"(\S)-(\S)")
 _SPLIT_HYPHEN = re.compile(r" ?(?<!\S)(?:(?:##AT## )*##AT##-##AT##(?: ##AT##)*|@-@)(?!\S) ?")
 # Python takes these for white space; Perl, and so the script, removes them.
 _SEPARATORS = dict.fromkeys(range(0x1C, 0x20))
-_SACREBLEU_TOKENISERS = {"zh": "zh", "ja": "char"}
+# Written without blanks between words, where other tokenisers leave a line or a clause one token:
+# Japanese, Thai, Lao, Khmer, Burmese, Tibetan and Dzongkha. sacreBLEU has a tokeniser of Chinese.
+_UNSPACED = {"zh": "zh", **dict.fromkeys(("ja", "th", "lo", "km", "my", "bo", "dz"), "char")}
 
 
 def score(
@@ -241,10 +243,10 @@ def split_compounds(lines: Sequence[str]) -> list[str]:
 def sacrebleu_metric(language: str, references: Sequence[str], lowercase: bool = False) -> BLEU:
     """sacreBLEU's standard for a language, its references counted already.
 
-    Scripts without spaces get sacreBLEU's own tokenisers; all else is its standard, 13a.
+    Scripts without blanks get tokenisers of characters; all else is its standard, 13a.
     """
     return BLEU(
-        tokenize=_SACREBLEU_TOKENISERS.get(language, "13a"),
+        tokenize=_UNSPACED.get(language, "13a"),
         lowercase=lowercase,
         force=True,
         references=[references],
