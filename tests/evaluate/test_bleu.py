@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from seq2sweep.errors import UserError
@@ -265,6 +266,21 @@ def test_languages_without_blanks_are_scored_by_characters(
     assert f"tok:{tokeniser}|" in result["signature"]
     assert 50 < result["score"] < 100
     assert bleu.score([line], [line], language)["bleu"]["sacrebleu"]["score"] == 100
+
+
+@pytest.mark.parametrize(("language", "tokeniser"), [("zh", "zh"), ("ja", "char"), ("th", "char")])
+def test_the_papers_way_of_a_language_without_blanks_is_of_sacrebleus_tokens(
+    language: str, tokeniser: str
+) -> None:
+    """As Moses' tokens a clause is one, and 0 says nothing of a translation."""
+    pair = ["我昨天去了学校, 很大 ABC。"], ["我昨天去了学校, 很小 ABC。"]
+    result = bleu.score(*pair, language)["bleu"]
+    expected = sacrebleu.corpus_bleu(*pair[:1], [pair[1]], smooth_method="none", tokenize=tokeniser)
+    assert result["paper"] == result["tokenised"]
+    assert result["paper"]["score"] == pytest.approx(expected.score, abs=1e-4)
+    assert 50 < expected.score < 100
+    assert f"|tok:{tokeniser}|smooth:none|" in result["paper"]["signature"]
+    assert result["paper"]["tokeniser"] == f"sacrebleu {sacrebleu.__version__}"
 
 
 def test_exact_match_is_a_percentage() -> None:

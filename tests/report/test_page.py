@@ -177,6 +177,14 @@ def test_the_papers_bleu_of_lower_cased_text_is_called_so(rendered: str) -> None
     assert "compounds split for German, of lower-cased text<" in text
 
 
+def test_the_papers_bleu_of_a_language_without_blanks_names_no_moses() -> None:
+    evaluate: Any = results().evaluate
+    evaluate["bleu"]["paper"]["tokeniser"] = "sacrebleu 2.6.0"
+    text = changed(evaluate=evaluate)
+    assert "sacreBLEU’s tokens<" in text
+    assert "Moses" not in text
+
+
 def test_a_training_that_diverged_is_still_a_page() -> None:
     """Its perplexity is at most e to the 700."""
     record, large = sweep(), math.exp(700)

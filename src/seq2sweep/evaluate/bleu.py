@@ -14,7 +14,10 @@ The paper's way (section 6.1; the recipe is the script that went with the paper'
    of two bytes (`a-ä-c`) separates two splits, as the script works on bytes.
 4. Corpus BLEU of the tokens: n-grams up to 4, no smoothing, brevity penalty (multi-bleu.perl).
 
-Tokens come from sacremoses. They equal those of Moses' scripts of 2017 on every line of
+Of a language without blanks between words Moses leaves a whole clause one token, so that its score
+would be about 0. There sacreBLEU's tokens stand for those of steps 1 to 3, as the signature says.
+
+All other tokens come from sacremoses. They equal those of Moses' scripts of 2017 on every line of
 newstest2013 and newstest2014 German and of newstest2014 French, and on German lines strewn with
 soft hyphens, no-break and other Unicode spaces, tabs, control characters, dots, dashes, guillemets
 and quotes of any kind. What is known to differ:
@@ -94,8 +97,8 @@ def score(
     language = base_language(target_language)
     plain, detokenised = plain_texts({"hypothesis": hypotheses, "reference": references}, language)
     hypotheses, references = plain.values()
-    hypothesis_tokens = moses_tokens(hypotheses, language)
-    reference_tokens = moses_tokens(references, language)
+    hypothesis_tokens = _unsplit_tokens(hypotheses, language)
+    reference_tokens = _unsplit_tokens(references, language)
     tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language, lowercase)
     paper = tokenised
     if language == "de":
@@ -205,8 +208,16 @@ def plain_texts(
 
 def paper_tokens(lines: Sequence[str], language: str) -> list[str]:
     """Steps 1 to 3: what the paper's BLEU counts n-grams of."""
-    tokens = moses_tokens(lines, language)
+    tokens = _unsplit_tokens(lines, language)
     return split_compounds(tokens) if language == "de" else tokens
+
+
+def _unsplit_tokens(lines: Sequence[str], language: str) -> list[str]:
+    """Steps 1 and 2, or what stands for them in a language without blanks between words."""
+    if language not in _UNSPACED:
+        return moses_tokens(lines, language)
+    tokenizer = BLEU(tokenize=_UNSPACED[language]).tokenizer
+    return [tokenizer(line) for line in lines]
 
 
 def paper_tokens_name(language: str) -> str:
@@ -265,10 +276,14 @@ def token_metric(references: Sequence[str], lowercase: bool = False) -> BLEU:
 
 
 def token_signature(signature: Signature, tokens: str) -> dict[str, str]:
-    """`tokeniser`, and sacreBLEU's signature with that tokeniser in place of `none`."""
-    version = importlib.metadata.version("sacremoses")
-    signature.update("tok", f"sacremoses-{version}-{tokens}")
-    return {"tokeniser": f"sacremoses {version}", "signature": str(signature)}
+    """`tokeniser`, and sacreBLEU's signature with that tokeniser in place of `none`.
+
+    tokens: as `paper_tokens_name` has it, or the language.
+    """
+    package = "sacrebleu" if tokens in _UNSPACED else "sacremoses"
+    version = importlib.metadata.version(package)
+    signature.update("tok", _UNSPACED.get(tokens, f"{package}-{version}-{tokens}"))
+    return {"tokeniser": f"{package} {version}", "signature": str(signature)}
 
 
 def bootstrap_seed() -> str:

@@ -85,7 +85,8 @@ def notes(variants: Sequence[Variant], lowercase: bool = False) -> list[str]:
     """What the comparison can say, and what not. lowercase: whether words have no case here."""
     paper, several = table3.read(), most_seeds(variants) > 1
     kind = (
-        "BLEU here is computed as the paper's was (Moses tokens, compounds split for German)"
+        "BLEU here is computed as the paper's was (Moses tokens, or characters where no blanks are "
+        "between words, compounds split for German)"
         f"{', but of lower-cased text' * lowercase}. p, and whether a difference can be seen, are "
         "of sacreBLEU (paired bootstrap)."
         if _score(variants[0]) == "bleu_paper"
