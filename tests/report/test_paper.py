@@ -163,6 +163,20 @@ def test_it_is_said_which_bleu_p_is_of() -> None:
     assert said not in notes
 
 
+def test_the_direction_is_of_the_bleu_that_p_is_of() -> None:
+    before, record = compared(table3_sweep()), table3_sweep()
+    assert before["A-heads-1"].verdict == "same"
+    for one in record["trials"]:
+        one["bleu_paper"] = 0.0
+    found = compared(record)
+    assert {name: row.verdict for name, row in found.items()} == {
+        name: row.verdict for name, row in before.items()
+    }
+    assert found["A-heads-1"].cells[5] == "0.0 (0.0)"
+    notes = " ".join(paper.notes(aggregate(record)))
+    assert "are of sacreBLEU (paired bootstrap), and so is the direction." in notes
+
+
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_of_lower_cased_text_is_not_as_the_papers(lowercase: bool) -> None:
     record = table3_sweep(2) | {"config": {"prepare": {"lowercase": lowercase}}}

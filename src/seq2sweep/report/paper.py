@@ -88,7 +88,7 @@ def notes(variants: Sequence[Variant], lowercase: bool = False) -> list[str]:
         "BLEU here is computed as the paper's was (Moses tokens, or characters where no blanks are "
         "between words, compounds split for German)"
         f"{', but of lower-cased text' * lowercase}. p, and whether a difference can be seen, are "
-        "of sacreBLEU (paired bootstrap)."
+        "of sacreBLEU (paired bootstrap), and so is the direction."
         if _score(variants[0]) == "bleu_paper"
         else "BLEU here is sacreBLEU's, and the paper's is of other tokens."
     )
@@ -202,7 +202,7 @@ def _step(setting: str, before: float, after: float) -> float:
 
 
 def _score(base: Variant) -> str:
-    """The figure that is compared: of the paper's kind where it is known."""
+    """The figure that is printed: of the paper's kind where it is known."""
     return base.score.name if base.figures.get("bleu_paper") is None else "bleu_paper"
 
 
@@ -215,7 +215,9 @@ def _compare(variant: Variant, base: Variant, row: table3.Row) -> Comparison:
     kind, same = _score(base), base.score == BLEU
     ours, theirs = variant.mean(kind), base.mean(kind)
     there = _difference(row.bleu, printed.bleu) if same else None
-    verdict, words = _verdict(_difference(ours, theirs), there, variant.against)
+    # Of the score that was tested: a direction is of what p beside it is of.
+    here = _difference(variant.mean_score, base.mean_score)
+    verdict, words = _verdict(here, there, variant.against)
     if lacks_steps(variant):
         verdict, words = "none", "not judged: trained for fewer steps"
     parameters = [
