@@ -1089,8 +1089,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     },
     "tests/evaluate/test_scorers.py": {
         f"{PACKAGE}/evaluate/scorers.py": [
-            ("plain_text(hypotheses, self._language, self._references)", "hypotheses"),
-            ("self._language, self._references)", "self._language)"),
+            ("plain_text(hypotheses, self._language, self.references)", "hypotheses"),
+            ("self._language, self.references)", "self._language)"),
         ],
         f"{PACKAGE}/evaluate/brackets.py": [
             ("return 200 * matched / (gold + found)", "return 100 * matched / gold"),

@@ -135,6 +135,33 @@ def test_trees_are_scored_by_the_f1_of_a_bin() -> None:
     assert found["within"] == independent(1, limit)
 
 
+@pytest.mark.parametrize(
+    ("words", "trained_on", "expected"),
+    [
+        # Of the references of so many words each is of so many source tokens.
+        ([1, 2, 7, 8], None, [(1, 3), (4, 4)]),
+        ([1, 7, 2, 8], None, [(1, 3), (4, 4)]),
+        ([7, 1, 8, 2], None, [(1, 2), (3, 4)]),
+        ([1, 2, 3, 3], None, [(1, 4)]),
+        ([7, 4, 8, 9], None, [(1, 1), (2, 2), (3, 3), (4, 4)]),
+        # What is rare, and what is beyond all that was trained on, stays apart.
+        ([7, 8, 1, 2], TrainedOn(2, 3), [(1, 1), (2, 2), (3, 3), (4, 4)]),
+        ([1, 2, 7, 8], TrainedOn(2, 3), [(1, 2), (3, 3), (4, 4)]),
+    ],
+)
+def test_a_bin_in_which_nothing_could_score_is_one_with_its_neighbour(
+    words: list[int], trained_on: TrainedOn | None, expected: list[tuple[int, int]]
+) -> None:
+    references = [" ".join("abcdefghi"[:n]) for n in words]
+    scorer = BleuScorer(references, "de")
+    scores = ScoresByLength(scorer, lengths_of(1, 2, 3, 4), trained_on=trained_on)
+    assert [(one["shortest"], one["longest"]) for one in scores.bins] == expected
+    perfect = [
+        100.0 if any(n > 3 for n in words[first - 1 : last]) else 0.0 for first, last in expected
+    ]
+    assert scores.score(references)["bins"] == perfect
+
+
 def test_without_a_sentence_of_a_usual_length_there_is_no_score_within() -> None:
     scores = ScoresByLength(
         BleuScorer(["a b c d e"], "de"), lengths_of(9), trained_on=TrainedOn(3, 5)

@@ -68,7 +68,9 @@ def edges(lengths: Lengths, trained_on: TrainedOn | None = None) -> list[tuple[i
 class ScoresByLength:
     """Scores translations of one set of sentences, bin by bin.
 
-    By the same score as all of them together, of the same signature.
+    By the same score as all of them together, of the same signature. Where not even the
+    references score, as in BLEU those of fewer than four tokens do not, a bin of usual lengths is
+    one with the one before it, and the first with the next.
     """
 
     def __init__(
@@ -85,9 +87,19 @@ class ScoresByLength:
         def places(shortest: int, longest: int) -> NDArray[np.intp]:
             return np.flatnonzero((lengths >= shortest) & (lengths <= longest))
 
-        self._edges = edges(lengths, trained_on)
-        self._bins = list(itertools.starmap(places, self._edges))
         usual = max(lengths) if trained_on is None else trained_on.usual
+        self._edges: list[tuple[int, int]] = []
+        perfect = scorer.counts(scorer.references)
+
+        def barren(end: tuple[int, int]) -> bool:
+            return not scorer.score(perfect[places(*end)].sum(axis=0))
+
+        for end in edges(lengths, trained_on):
+            before = self._edges[-1:] if end[1] <= usual else []
+            joined = bool(before) and any(map(barren, [*before, end]))
+            shortest = self._edges.pop()[0] if joined else end[0]
+            self._edges.append((shortest, end[1]))
+        self._bins = list(itertools.starmap(places, self._edges))
         within = [end for end in self._edges if end[1] <= usual]
         self._within = places(within[0][0], within[-1][1]) if within else None
 

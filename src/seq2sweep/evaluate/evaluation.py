@@ -123,7 +123,7 @@ def _by_length(
     split: str,
 ) -> list[dict[str, Any]]:
     """`shortest`, `longest`, `sentences` and `bleu`, or `f1`, of each quarter of a split, short
-    ones first.
+    ones first; of fewer parts where `ScoresByLength` makes two of them one.
 
     By source tokens; the stage `evaluate` knows nothing of the sentences that were trained on.
     """

@@ -22,11 +22,13 @@ Counts = NDArray[np.int64]
 class Scorer(Protocol):
     """Of one set of references.
 
-    name: as `data.score` has it; signature: how it is counted; sentences: how many references.
+    name: as `data.score` has it; signature: how it is counted; references: themselves, as lines;
+    sentences: how many there are.
     """
 
     name: str
     signature: str
+    references: Sequence[str]
     sentences: int
 
     def counts(self, hypotheses: Sequence[str]) -> Counts:
@@ -62,7 +64,7 @@ class BleuScorer:
         self, references: Sequence[str], language: str, *, lowercase: bool = False
     ) -> None:
         self._language = base_language(language)
-        self._references = references
+        self.references = references
         plain = plain_text(references, self._language)
         self._metric = sacrebleu_metric(self._language, plain, lowercase)
         self.signature = str(self._metric.get_signature())
@@ -70,7 +72,7 @@ class BleuScorer:
 
     def counts(self, hypotheses: Sequence[str]) -> Counts:
         _check(hypotheses, self.sentences)
-        plain = plain_text(hypotheses, self._language, self._references)
+        plain = plain_text(hypotheses, self._language, self.references)
         return np.array(self._metric._extract_corpus_statistics(plain, None))
 
     def score(self, totals: Counts) -> float:
@@ -88,6 +90,7 @@ class TreeScorer:
     signature = brackets.SIGNATURE
 
     def __init__(self, references: Sequence[str]) -> None:
+        self.references = references
         self._gold = brackets.parse_gold(references, "references")
         self.sentences = len(references)
 
