@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import re
@@ -18,6 +19,7 @@ from seq2sweep.cli import main
 from seq2sweep.compare.why import known_test_sets, line_alignment
 from seq2sweep.compare.why.explain import ALL, PAPER, Output, explain
 from seq2sweep.compare.why.waterfall import Texts
+from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
 
 from .made_up_output import references, translations
@@ -263,6 +265,38 @@ def test_against_other_output_both_are_mended() -> None:
     assert goal["left"] == pytest.approx(sacre_bleu(better, REFERENCES) - BEST, abs=0.2)
     total = found["bleu"] + shares(found) + goal["left"] - shares(goal)
     assert total == pytest.approx(goal["bleu"], abs=1e-9)
+
+
+LOWER = [[line.lower() for line in lines] for lines in (GOOD, REFERENCES)]
+
+
+def test_of_a_run_in_lower_case_neither_case_nor_the_test_set_is_said_to_be_tested() -> None:
+    found = explain(output(*LOWER, source="en", lowercase=True), PAPER)
+    assert "case" not in found["not_found"]
+    assert found["not_tested"]["case"] == (
+        "the text was lower-cased before training, and scores are of that"
+    )
+    assert found["not_tested"]["test set"] == (
+        "whether the references are newstest2014 (3003 sentences), which the paper's are, is not "
+        "known of lower-cased text"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"lowercase": True}, "lowercase is True for output.de, False for other.de"),
+        ({"target": "fr"}, "language is fr for output.de, de for other.de"),
+    ],
+)
+def test_output_that_is_scored_otherwise_is_not_compared_with(
+    changes: dict[str, Any], told: str
+) -> None:
+    other = dataclasses.replace(output(GOOD), name="other.de")
+    with pytest.raises(UserError, match=rf"their BLEU is not the same: {told}; translate one text"):
+        explain(output(*LOWER, **changes), other)
+    alike = dataclasses.replace(other, target="de-AT")
+    assert explain(output(GOOD), alike)["against"]["left"] == 0
 
 
 # --- the command ---------------------------------------------------------------------------------

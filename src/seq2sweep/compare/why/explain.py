@@ -134,6 +134,8 @@ def explain(
     with.
     """
     untested: Untested = {}
+    if isinstance(against, Output):
+        _require_same_score(output, against)
     figure = _papers_figure(output) if against == PAPER else None  # before anything that takes long
     found = _found(output, against, untested, on_start, on_done)
     steps, goal = [*found.steps], None
@@ -157,6 +159,18 @@ def explain(
         "not_tested": {name: why for name, why in untested.items() if name not in there},
         "against": goal,
     }
+
+
+def _require_same_score(output: Output, other: Output) -> None:
+    """Raises UserError where the BLEU of one is of another kind than that of the other."""
+    for key in ("language", "lowercase"):
+        ours, theirs = (getattr(one, key) for one in (output, other))
+        if ours != theirs:
+            raise UserError(
+                f"their BLEU is not the same: {key} is {ours} for {output.name}, {theirs} for "
+                f"{other.name}; translate one text by both (`seq2sweep translate`), and `seq2sweep "
+                "score` scores each by its reference"
+            )
 
 
 def _found(
@@ -212,14 +226,16 @@ def _in_text(output: Output, untested: Untested) -> list[Cause]:
 
 
 def _not_shown(texts: Texts, lowercase: bool) -> Iterator[tuple[str, str]]:
-    """Causes that these lines cannot show, and why. lowercase: whether they were meant to be in
-    lower case."""
+    """Causes that these lines cannot show, and why. lowercase: whether they are scored in lower
+    case."""
     text = "".join((*texts.hypotheses, *texts.references))
     letters = [*filter(str.isalpha, text)]
     cased = sum(letter.upper() != letter.lower() for letter in letters)
-    if 2 * cased <= len(letters):
+    if lowercase:
+        yield "case", "the text was lower-cased before training, and scores are of that"
+    elif 2 * cased <= len(letters):
         yield "case", "most letters here have no case"
-    elif not lowercase and not any(map(str.isupper, letters)):
+    elif not any(map(str.isupper, letters)):
         yield "case", "both texts are in lower case, and nothing tells what it was"
     corners, others = (sum(map(text.count, marks)) for marks in ("「『", '"„“”«»'))
     if 20 * corners > corners + others:
@@ -287,7 +303,10 @@ def _paper(
     row, papers = figure
     if known_test_sets.known(output.texts.references) != known_test_sets.PAPERS:
         untested[TEST_SET] = (
-            f"the references are not {known_test_sets.PAPERS}, which the paper's are"
+            f"whether the references are {known_test_sets.PAPERS}, which the paper's are, is not "
+            "known of lower-cased text"
+            if output.lowercase
+            else f"the references are not {known_test_sets.PAPERS}, which the paper's are"
         )
     before, steps = found.end, []
     ways = {TOKENISATION: ("of Moses instead of sacreBLEU's 13a", moses_tokens)}
