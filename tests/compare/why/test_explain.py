@@ -18,6 +18,7 @@ from sacremoses import MosesTokenizer
 from seq2sweep.cli import main
 from seq2sweep.compare.why import known_test_sets, line_alignment
 from seq2sweep.compare.why.explain import ALL, PAPER, Output, explain
+from seq2sweep.compare.why.overview import overview
 from seq2sweep.compare.why.waterfall import Texts
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
@@ -136,6 +137,25 @@ def test_translations_of_the_other_newstest2014(monkeypatch: pytest.MonkeyPatch)
         assert found["steps"][0]["share"] == pytest.approx(
             best - sacre_bleu(given, theirs), abs=1e-3
         )
+
+
+def test_an_output_that_was_cut_off_is_scored_by_what_it_has() -> None:
+    """As of a translation that was killed."""
+    found = explain(output(GOOD[:100]))
+    (step,) = found["steps"]
+    assert step["cause"] == "missing lines"
+    assert step["evidence"].startswith("100 translations, 150 references; 50 of these have no")
+    best = sacre_bleu(GOOD[:100], REFERENCES[:100])
+    assert step["bleu"] == pytest.approx(best, abs=1e-4)
+    assert (found["translations"], found["sentences"]) == (100, 150)
+    assert "The 150 references are no test set whose sha256 is known; there are 100 " in overview(
+        found
+    )
+    # Surplus lines move nothing, and are told.
+    more = explain(output([*GOOD, "Ja."]))
+    assert (more["steps"], more["translations"]) == ([], 151)
+    assert "; there are 151 translations." in overview(more)
+    assert "there are" not in overview(explain(output(GOOD)))
 
 
 def test_of_clean_output_nothing_is_found() -> None:

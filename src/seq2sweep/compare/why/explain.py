@@ -16,7 +16,7 @@ from typing import Any
 from seq2sweep.compare.runs import differences
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun
 from seq2sweep.compare.why import known_test_sets, line_alignment, text_causes
-from seq2sweep.compare.why.line_alignment import LINE_SHIFT, TEST_SET
+from seq2sweep.compare.why.line_alignment import LINE_SHIFT, MISSING, TEST_SET
 from seq2sweep.compare.why.retranslation import (
     BATCH,
     CONTAMINATION,
@@ -46,10 +46,12 @@ PAPER = "paper"
 ROWS = {"base": "Transformer (base model)", "big": "Transformer (big)"}
 REPEATED = "translated again"
 TOKENISATION, COMPOUNDS = "tokenisation", "compound split"
+ALIGNED = (LINE_SHIFT, MISSING)
+"""What the alignment of lines tells."""
 ALL = tuple(
     dict.fromkeys(
         (
-            *(TEST_SET, LINE_SHIFT, *text_causes.NAMES, TOKENISATION),
+            *(TEST_SET, *ALIGNED, *text_causes.NAMES, TOKENISATION),
             *(*DECODING, BATCH, CONTAMINATION),
         )
     )
@@ -127,11 +129,11 @@ def explain(
     how many sentences are translated again, on_done how many more are.
 
     Returns `name`, `bleu` with its `signature`, `sentences` and `test_set`, null where it is not
-    known; `steps`: {cause, share, bleu, evidence, estimate}, bleu after each; `not_found`, names of
-    what was looked for and has no effect; `not_tested`, {cause or key: why}; `against`: null or
-    {name, bleu, steps, left}. `bleu`, all shares less those of `against.steps`, and `left`, which
-    is not explained, add up to `against.bleu`. Raises UserError where `against` cannot be compared
-    with.
+    known; `translations`, as many unless lines are missing or too many; `steps`: {cause, share,
+    bleu, evidence, estimate}, bleu after each; `not_found`, names of what was looked for and has no
+    effect; `not_tested`, {cause or key: why}; `against`: null or {name, bleu, steps, left}. `bleu`,
+    all shares less those of `against.steps`, and `left`, which is not explained, add up to
+    `against.bleu`. Raises UserError where `against` cannot be compared with.
     """
     untested: Untested = {}
     if isinstance(against, Output):
@@ -153,6 +155,7 @@ def explain(
         "bleu": found.bleu,
         "signature": str(sacrebleu_metric(output.language, [""], output.lowercase).get_signature()),
         "sentences": len(output.texts.references),
+        "translations": len(output.texts.hypotheses),
         "test_set": test_set,
         "steps": steps,
         "not_found": [name for name in ALL if name not in there | untested.keys()],
@@ -250,14 +253,15 @@ def _of_lines(output: Output, untested: Untested) -> Iterator[Cause]:
             texts, output.source, output.target, output.score
         )
         if better:
-            untested[LINE_SHIFT] = OTHER_LINES
+            untested |= dict.fromkeys(ALIGNED, OTHER_LINES)
             yield better
             return
     if line_alignment.too_many(texts):
-        untested[LINE_SHIFT] = f"{len(texts.references)} lines are too many to be aligned"
+        why = f"{len(texts.references)} lines are too many to be aligned"
+        untested |= dict.fromkeys(ALIGNED, why)
     elif found := line_alignment.find(texts):
         if found.name == TEST_SET:
-            untested[LINE_SHIFT] = OTHER_LINES
+            untested |= dict.fromkeys(ALIGNED, OTHER_LINES)
         yield found
     if not tried and known_test_sets.known(texts.references) is None:
         untested[TEST_SET] = "the references' sha256 is not known, nor another set cached"

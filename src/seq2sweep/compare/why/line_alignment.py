@@ -29,7 +29,7 @@ GAP = 0.33
 GRAM = 4
 BUCKETS = 1 << 18
 
-TEST_SET, LINE_SHIFT = "test set", "line shift"
+TEST_SET, LINE_SHIFT, MISSING = "test set", "line shift", "missing lines"
 
 
 def too_many(texts: Texts) -> bool:
@@ -41,7 +41,8 @@ def find(texts: Texts) -> Cause | None:
     """Lines that do not stand beside their references.
 
     The causes are `test set`, where one side is newstest2014 with 3003 sentences and the other with
-    2737, and only what both have is to be scored; else `line shift`.
+    2737, and `missing lines`, where all that is there stands in its place, as of a translation that
+    was killed: only what both have is to be scored. Else it is `line shift`.
     """
     partner = align(texts.hypotheses, texts.references)
     count = len(texts.references)
@@ -49,20 +50,24 @@ def find(texts: Texts) -> Cause | None:
         return None
     both = [i for i, j in enumerate(partner) if j is not None]
     counts = [len(texts.hypotheses), count]
-    without = count - len(both)
+    without, shifted = count - len(both), sum(j not in (None, i) for i, j in enumerate(partner))
     evidence = (
         f"{counts[0]} translations, {count} references; {without} of these have no translation, "
-        f"{sum(j not in (None, i) for i, j in enumerate(partner))} have it on another line"
+        f"{shifted} have it on another line"
     )
-    other_set = sorted(counts) == sorted(NEWSTEST2014.values())
+    name = LINE_SHIFT
+    if sorted(counts) == sorted(NEWSTEST2014.values()):
+        name = TEST_SET
+    elif counts[0] < count and both and not shifted:
+        name = MISSING
 
     def undo(given: Texts) -> Texts:
-        chosen = both if other_set else range(count)
+        chosen = range(count) if name == LINE_SHIFT else both
         found = [(partner[i], given.references[i]) for i in chosen]
         hypotheses = ["" if j is None else given.hypotheses[j] for j, _ in found]
         return Texts(hypotheses, [reference for _, reference in found])
 
-    return Cause(TEST_SET if other_set else LINE_SHIFT, evidence, undo, of_lines=True)
+    return Cause(name, evidence, undo, of_lines=True)
 
 
 def align(hypotheses: Sequence[str], references: Sequence[str]) -> list[int | None]:

@@ -19,7 +19,7 @@ def _sections(found: Mapping[str, Any]) -> Iterator[list[str]]:
     test_set = found["test_set"] or "no test set whose sha256 is known"
     yield [
         f"{found['name']}: BLEU {fixed(found['bleu'], 2)} ({found['signature']})",
-        f"The {found['sentences']} references are {test_set}.",
+        f"The {found['sentences']} references are {test_set}{_of_lines(found)}.",
     ]
     yield columns([*_rows(found)], "<>><") if found["steps"] or found["against"] else []
     yield [*_remarks(found)]
@@ -27,6 +27,11 @@ def _sections(found: Mapping[str, Any]) -> Iterator[list[str]]:
     for name, why in found["not_tested"].items():
         reasons.setdefault(why, []).append(name)
     yield ["Not tested:", *(f"- {', '.join(names)}: {why}" for why, names in reasons.items())]
+
+
+def _of_lines(found: Mapping[str, Any]) -> str:
+    lines = found["translations"]
+    return "" if lines == found["sentences"] else f"; there are {lines} translations"
 
 
 def _rows(found: Mapping[str, Any]) -> Iterator[list[str]]:
