@@ -20,6 +20,7 @@ from seq2sweep.compare.scored_run import NotComparableError, find
 from seq2sweep.compare.why import retranslation
 from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of
 from seq2sweep.compare.why.retranslation import papers_config, papers_row
+from seq2sweep.compare.why.waterfall import Texts
 from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header, write_split
@@ -267,6 +268,20 @@ def test_sentences_that_were_trained_on_are_left_out(
     assert step["cause"] == "contamination"
     assert step["share"] == pytest.approx(best - scored(bad), abs=1e-3)
     assert step["evidence"].startswith(f"{len(SEEN)} of {COUNT} sentences")
+
+
+def test_what_is_left_out_is_left_out_of_the_other_output_too(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+) -> None:
+    """Else two runs of the same text would differ by what both have seen."""
+    trained_on([SOURCES[i] for i in SEEN], ["y"] * len(SEEN))
+    bad = [REFERENCES[i] if i in SEEN else line for i, line in enumerate(GOOD)]
+    evaluated(tiny_config, bad)
+    of_file = Output("other.de", Texts(bad, REFERENCES), "de", "en")
+    for other in (run(), of_file):
+        goal = explain(run(), other)["against"]
+        assert [step["cause"] for step in goal["steps"]] == ["contamination"]
+        assert goal["left"] == 0
 
 
 def test_lines_that_are_left_out_do_not_move_those_of_other_causes(

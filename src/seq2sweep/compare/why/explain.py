@@ -6,6 +6,7 @@ all else is listed as not tested, with what it would take.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 from collections.abc import Callable, Iterator
@@ -329,8 +330,15 @@ def _paper(
 
 def _other(output: Output, found: Waterfall, other: Output, untested: Untested) -> dict[str, Any]:
     """The score of another output, and what is to be undone there."""
-    if output.texts.references != other.texts.references:
+    same = output.texts.references == other.texts.references
+    if not same:
         untested[TEST_SET] = f"{other.name} is scored against other references"
-    theirs = waterfall(lambda undone: other.texts, _in_text(other, {}), other.score)
+    causes = _in_text(other, {})
+    # Of a file with the same references, what is left out on this side is left out there too.
+    run = output.run if other.run is None and same else other.run
+    if run is not None:
+        with contextlib.suppress(NotComparableError):
+            causes += contamination(run)
+    theirs = waterfall(lambda undone: other.texts, causes, other.score)
     left = rounded(theirs.end - found.end)
     return {"name": other.name, "bleu": theirs.bleu, "steps": theirs.steps, "left": left}
