@@ -130,6 +130,13 @@ def test_many_row_groups_and_batches_keep_their_order(tmp_path: Path) -> None:
         assert read(path) == pairs
 
 
+def test_a_batch_of_structs_ends_with_its_row_group(tmp_path: Path) -> None:
+    """As Hugging Face datasets writes translations; each group has dictionaries of its own."""
+    pairs = [(f"s{n % 7}", f"t{n}") for n in range(2_503)]
+    path = parquet(tmp_path / "a.parquet", structs(pairs), row_group_size=1000)
+    assert read(path, "translation.en", "translation.de") == pairs
+
+
 def test_a_folder_is_what_save_to_disk_lists(tmp_path: Path) -> None:
     for number in range(2):
         stream(tmp_path / f"data-0000{number}-of-00002.arrow", columns([(str(number), "x")]))
@@ -194,6 +201,22 @@ def test_damage_is_told_wherever_it_is(
     for junk in (b"", b"text\n", b"PAR1PAR1", b"ARROW1\0\0", bytes(100)):
         path.write_bytes(junk)
         assert "is damaged or no " in refused(path) or "is empty" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (pa.ArrowNotImplementedError, "is written in a way that pyarrow does not read"),
+        (pa.ArrowMemoryError, "needs more memory than there is, or is damaged"),
+        (pa.ArrowInvalid, r"is damaged or no \.parquet file"),
+    ],
+)
+def test_what_pyarrow_cannot_do_is_not_called_damage(error: type[Exception], message: str) -> None:
+    with (
+        pytest.raises(UserError, match=rf"^a\.parquet {message}.* \(why\)$"),
+        tables._mistakes(Path("a.parquet")),
+    ):
+        raise error("why")
 
 
 def test_a_stream_that_is_cut_between_batches_is_not_taken_for_whole(tmp_path: Path) -> None:

@@ -120,7 +120,12 @@ def _mistakes(path: Path) -> Iterator[None]:
         yield
     except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         said = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} is damaged or no {path.suffix} file ({said[:200]})") from None
+        what = f"is damaged or no {path.suffix} file"
+        if isinstance(error, NotImplementedError):
+            what = "is written in a way that pyarrow does not read: write it with pyarrow"
+        elif isinstance(error, MemoryError):  # a damaged number may ask for any amount
+            what = "needs more memory than there is, or is damaged: write smaller row groups"
+        raise UserError(f"{path} {what} ({said[:200]})") from None
 
 
 class _Arrow:
@@ -164,10 +169,17 @@ def _batches(reader: Any, path: Path, names: Sequence[str]) -> Iterator[pyarrow.
         batches = iter(reader)
     else:
         about = reader.metadata
-        groups = (about.row_group(number) for number in range(about.num_row_groups))
+        groups = range(about.num_row_groups)
         for group in groups:
-            _refuse_bomb(group.total_byte_size, path)
-        batches = reader.iter_batches(ROWS, columns=sorted(set(names)), use_threads=False)
+            _refuse_bomb(about.row_group(group).total_byte_size, path)
+        # Each has dictionaries of its own, and pyarrow gives no batch of structs over two of them.
+        batches = (
+            batch
+            for group in groups
+            for batch in reader.iter_batches(
+                ROWS, row_groups=[group], columns=sorted(set(names)), use_threads=False
+            )
+        )
     for batch in batches:
         # Of a compressed Arrow file nothing says before how much a batch will be.
         _refuse_bomb(batch.nbytes, path)
