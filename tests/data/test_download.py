@@ -119,6 +119,7 @@ def test_archives_arrive_with_receipts(tmp_path: Path, server: Server) -> None:
     assert [(folder / name).read_text() for name in ("x.tgz.json", "y.tar.json")] == texts
 
 
+HTML = {"Content-Type": "Text/HTML; charset=utf-8"}
 SURVIVED: dict[str, tuple[Page, list[int]]] = {
     "cut once": (Page(cut_after=100_000, cuts=1), [0, 100_000]),
     "cut always": (Page(cut_after=80_000), [0, 80_000, 160_000, 240_000]),
@@ -137,6 +138,7 @@ SURVIVED: dict[str, tuple[Page, list[int]]] = {
     ),
     "weak tag": (Page(etag='W/"{}"', cut_after=100_000, cuts=1), [0, 100_000]),
     "odd length": (Page(headers={"Content-Length": "9" * 5000}), [0]),
+    "called a web page": (Page(headers=HTML), [0]),
     "no date to wait for": (Page(statuses=[503], retry_after="soon"), [0, 0]),
 }
 
@@ -192,6 +194,7 @@ REFUSED: dict[str, tuple[Page, str, int]] = {
         "the connection is cut",
         5,
     ),
+    "a web page": (Page(b"<html>", chunked=True, headers=HTML), "serves a web page (text/html)", 1),
     "chunked, too long": (Page(CONTENT + b"x", chunked=True), "serves more than 300000 bytes", 1),
     "chunked, too short": (Page(CONTENT[:1234], chunked=True), "serves 1234 bytes instead", 2),
 }

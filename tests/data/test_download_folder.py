@@ -117,6 +117,18 @@ def test_without_size_and_check_sum_the_server_must_tell_where_the_end_is(
     assert (tmp_path / "x.tgz").read_bytes() == CONTENT
 
 
+def test_a_web_page_is_no_archive_unless_its_name_says_so(tmp_path: Path, server: Server) -> None:
+    """As the login page of a network, where neither size nor check sum would tell."""
+    server.pages["/x"] = Page(b"<html>Log in</html>", headers={"Content-Type": "text/html"})
+    wanted = without_sum(server.address("/x"))
+    assert "/x: serves a web page (text/html)" in refusal(tmp_path, wanted)
+    assert list(tmp_path.iterdir()) == []
+    fetch(tmp_path, without_sum(server.address("/x"), server.address("/good")))
+    assert (tmp_path / "x.tgz").read_bytes() == CONTENT
+    fetch(tmp_path, Archive("page.html", wanted.addresses, None, None, None))
+    assert (tmp_path / "page.html").read_bytes() == b"<html>Log in</html>"
+
+
 def test_a_receipt_of_an_older_registry_does_not_hold(tmp_path: Path, server: Server) -> None:
     fetch(tmp_path, without_sum(server.address("/good")))
     (tmp_path / "x.tgz").write_bytes(OTHER + b"!")

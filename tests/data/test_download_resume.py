@@ -213,6 +213,19 @@ def test_what_is_right_is_left_for_the_next_run(tmp_path: Path, server: Server) 
     assert starts(server) == [1000, 101_000]
 
 
+@pytest.mark.parametrize("size", [True, False])
+def test_a_web_page_costs_nothing_of_what_is_there(
+    tmp_path: Path, server: Server, size: bool
+) -> None:
+    server.pages["/login"] = Page(b"<html>", chunked=size, headers={"Content-Type": "text/html"})
+    leave(tmp_path, CONTENT[:1000])
+    message = fails(tmp_path, archive(server.address("/login"), size=size))
+    assert "serves a web page (text/html)" in message
+    assert size_of(tmp_path / "x.partial") == 1000
+    assert fetch(tmp_path, archive(server.address("/login"), server.address("/x"))) == CONTENT
+    assert starts(server) == [1000]
+
+
 def test_another_address_goes_on_where_there_is_a_check_sum(tmp_path: Path, server: Server) -> None:
     server.pages["/x"].etag = '"2"'
     server.pages["/first"] = Page(CONTENT, cut_after=100_000, ranges=False, etag='"1"')

@@ -55,6 +55,7 @@ class Body:
     total: bytes of the whole file, None where the server does not say.
     end_shows: whether an end before the last byte is told from the end of the file.
     validator: changes when the file does; None where there is none to rely on.
+    is_page: whether the server calls it a web page, as the login of a network is.
     """
 
     start: int
@@ -63,6 +64,7 @@ class Body:
     validator: str | None
     read: Callable[[], bytes]
     close: Callable[[], None]
+    is_page: bool = False
 
 
 def open_at(address: str, start: int, validator: str | None) -> Body:
@@ -179,7 +181,9 @@ def _http_body(
             raise UnavailableError("the connection is cut") from None
 
     chunked = response.headers.get("Transfer-Encoding", "").lower() == "chunked"
-    return Body(start, total, chunked or total is not None, validator, read, response.close)
+    end_shows = chunked or total is not None
+    is_page = response.headers.get("Content-Type", "").lower().startswith("text/html")
+    return Body(start, total, end_shows, validator, read, response.close, is_page)
 
 
 def _wait(response: requests.Response) -> float:

@@ -209,7 +209,10 @@ def _ask(address: str, archive: Archive, partial: Partial) -> bool:
         return False
     start, validator = partial.continuation(address, archive.digest is not None)
     with contextlib.closing(remote.open_at(address, start, validator)) as body:
-        if None not in (archive.bytes, body.total) and body.total != archive.bytes:
+        if None in (archive.bytes, body.total):  # nothing else tells it from the file in time
+            if body.is_page and not archive.file.lower().endswith((".htm", ".html")):
+                raise UnavailableError("serves a web page (text/html)", tries=1)
+        elif body.total != archive.bytes:
             raise UnavailableError(f"serves {body.total} bytes instead of {archive.bytes}", tries=1)
         if archive.bytes is None and archive.digest is None and not body.end_shows:
             raise UnavailableError(
