@@ -199,6 +199,35 @@ def test_what_is_missing_of_the_splits_is_held_out(capsys: pytest.CaptureFixture
     assert known_pairs(config) == {"train": 285, "valid": 15, "test": 32}
 
 
+def test_fewer_are_held_out_where_so_many_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    """All but 12 sentences are there in other upper and lower case."""
+    some = pairs(400)
+    write("train", some + [(source.lower(), target.lower()) for source, target in some[12:]])
+    assert init() == 0
+    out = capsys.readouterr().out
+    assert "test   5 pairs held out of train (39 cannot be)\n" in out
+    config = configuration.load(Path("params.yaml"))
+    assert config.data.files.held_out == {"valid": 5, "test": 5}
+    assert known_pairs(config) == {"train": 778, "valid": 5, "test": 5}
+
+
+def test_where_nothing_can_be_held_out_files_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    some = pairs(400)
+    write("news", some + [(source.lower(), target.lower()) for source, target in some])
+    assert init() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "too few of 800 pairs of news.en and news.de can be held out" in line
+    assert "put valid.en and valid.de and test.en and test.de beside them" in line
+    assert "data.files" not in line
+    write("valid", pairs(30, 1000))
+    assert init() == 2
+    assert ": put test.en and test.de beside them (test.parquet" in capsys.readouterr().err
+    write("test", pairs(30, 2000))
+    assert init() == 0
+
+
 def reasons(
     count: int, characters: float = 43.0, different: int = 90
 ) -> tuple[dict[str, Any], list[str]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
@@ -28,6 +29,8 @@ from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.parallel import available_cpus
 from seq2sweep.planning.workload import CHARACTERS_A_PIECE
+
+Places = NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,8 @@ def propose(found: Found, project: Path) -> Proposal:
         "data.target": found.languages[1],
         **{f"data.files.{split}": list(names) for split, names in found.files.items()},
     }
-    asked = {split: 1 for split in ("valid", "test") if split not in found.files}
-    held = {f"data.files.{split}_pairs": pairs for split, pairs in asked.items()}
+    asked = [split for split in ("valid", "test") if split not in found.files]
+    held = {f"data.files.{split}_pairs": 1 for split in asked}  # how many, the text says
     root = configuration.with_changes(presets.load("phrasebook").config, changes | held)
     read = {
         split: hold_out.of_split(root.data, split, corpora)
@@ -94,9 +97,9 @@ def propose(found: Found, project: Path) -> Proposal:
     }
     train = read["train"]
     _check(train, found)
-    held = {key: _held_out(train.different) for key in held}
-    changes |= held
-    lines, pairs = _about_splits(found, read, held)
+    places = _places(found, read)
+    changes |= {f"data.files.{split}_pairs": len(places[split]) for split in asked}
+    lines, pairs = _about_splits(found, read, places)
     sized, why = _sized(pairs, train)
     lines += [f"  {name} is not used: its name is of no split" for name in found.unused]
     lines += [
@@ -153,17 +156,42 @@ def _held_out(different: int) -> int:
     return max(1, min(MOST, different // SHARE))
 
 
+def _places(found: Found, read: Mapping[str, Sentences]) -> dict[str, Places]:
+    """Where in train the pairs of the splits without files are: of the others, nowhere.
+
+    Where so many cannot be held out, half as many, and so on. Raises UserError if none can.
+    """
+    train = read["train"]
+    given = [sentences for split, sentences in read.items() if split != "train"]
+    wanted = _held_out(train.different)
+    valid, test = (wanted * (split not in found.files) for split in ("valid", "test"))
+    while True:
+        try:
+            return hold_out.held_out(train, valid, test, given)
+        except hold_out.TooFewError:
+            if max(valid, test) <= 1:
+                break
+            valid, test = (valid + 1) // 2, (test + 1) // 2
+    absent = [split for split in ("valid", "test") if split not in found.files]
+    names = " and ".join(f"{split}.{code}" for split in absent for code in found.languages)
+    raise UserError(
+        f"too few of {train.pairs:,} pairs of {_named(found, 'train')} can be held out, as their "
+        "sentences are in many other pairs, in another split or in other upper and lower case: put "
+        f"{names} beside them ({' and '.join(f'{split}.parquet' for split in absent)} beside a "
+        "table), and name their folder"
+    )
+
+
 def _about_splits(
-    found: Found, read: Mapping[str, Sentences], held: Mapping[str, int]
+    found: Found, read: Mapping[str, Sentences], places: Mapping[str, Places]
 ) -> tuple[list[str], int]:
     """A line on each split and on each leak, and how many different pairs training keeps."""
     train = read["train"]
     given = {split: sentences for split, sentences in read.items() if split != "train"}
-    valid, test = (held.get(f"data.files.{split}_pairs", 0) for split in ("valid", "test"))
-    places = hold_out.held_out(train, valid, test, given.values())
     others = given | {split: train.at(places[split]) for split in places if len(places[split])}
     contaminated = np.zeros(len(train), np.bool_)
-    in_any_case = bool(held)  # as `prepare` drops contamination: see `DataConfig.holds_out`
+    # As `prepare` drops contamination: see `DataConfig.holds_out`.
+    in_any_case = len(read) < len(SPLITS)
     lines = [
         f"  train  {_named(found, 'train')}: {train.pairs:,} pairs, {len(train):,} of them clean, "
         f"{train.repeated:,} of those repeated"
@@ -186,7 +214,9 @@ def _about_splits(
             also = f", and {with_it:,} pairs left out that share a sentence with them" * bool(
                 with_it
             )
-            lines.append(f"  {split:5}  {len(sentences):,} pairs held out of train{also}")
+            wanted = _held_out(train.different)
+            fewer = f" ({wanted:,} cannot be)" * (len(sentences) < wanted)
+            lines.append(f"  {split:5}  {len(sentences):,} pairs held out of train{fewer}{also}")
     if leaks := int(np.count_nonzero(others["valid"].sharing(others["test"]))):
         lines.append(
             f"    {leaks:,} pairs of valid have a sentence that test has: remove them from valid, "

@@ -54,6 +54,10 @@ _CLEANING = PrepareConfig(
 _WHOLE = dataclasses.replace(_CLEANING, drop=())
 
 
+class TooFewError(UserError):
+    """So many pairs cannot be held out; fewer may."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sentences:
     """The pairs of a corpus, of training those that are clean: digests of both sentences, and where
@@ -170,7 +174,7 @@ def held_out(
 
     No sentence of one is in the other, twice in one, or in the splits that are `given`, not even in
     another case; nor is it in another case in what is left. What is left may have it as it is: see
-    `Config` on `prepare.drop`. Raises UserError where there are not so many.
+    `Config` on `prepare.drop`. Raises TooFewError where there are not so many.
     """
     free = np.ones(len(corpus), np.bool_)
     for split in given:
@@ -185,7 +189,7 @@ def held_out(
     rows = np.concatenate([*found.values()])
     lost = int(np.count_nonzero(corpus.sharing(corpus.of(rows))))
     if lost > (1 - LEAST_LEFT) * len(corpus):
-        raise UserError(
+        raise TooFewError(
             f"{valid + test:,} pairs that are held out share sentences with {lost:,} of "
             f"{len(corpus):,}, and training would lose those: lower data.files.valid_pairs and "
             "data.files.test_pairs, or name files of their own"
@@ -213,7 +217,7 @@ def _lowest(
             break
         most = min(len(rows), 4 * most)
     if len(chosen) < count:
-        raise UserError(
+        raise TooFewError(
             f"data.files.{split}_pairs is {count:,}, but only {len(chosen):,} of {corpus.pairs:,} "
             "training pairs can be held out (clean ones, whose sentences no other split has, few "
             f"other pairs and none in another case): lower it, or name files in data.files.{split}"
