@@ -88,6 +88,16 @@ def test_wrong_utf8_is_found_by_line_and_byte(tmp_path: Path, name: str) -> None
     assert "line 2: not UTF-8 at byte 4 of the line (0xf6)" in message
 
 
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_without_a_byte_order_mark_is_named(tmp_path: Path, encoding: str, name: str) -> None:
+    """Each byte of such a text is UTF-8."""
+    path = write(tmp_path / name, "The dog\nThe cat\n".encode(encoding))
+    assert error_of(path) == f"{path} seems to be UTF-16: convert the file to UTF-8"
+    write(path, b"\0" * 20 + b"\nThe dog\n")
+    assert [*reading.read_lines(path)] == ["\0" * 20, "The dog"]
+
+
 @pytest.mark.parametrize("content", [b"\xed\xa0\x80\n", b"\xc0\x80\n", b"\xf8\x88\x80\x80\x80\n"])
 def test_surrogates_and_overlong_forms_are_not_utf8(tmp_path: Path, content: bytes) -> None:
     assert "line 1: not UTF-8" in error_of(write(tmp_path / "text", content))

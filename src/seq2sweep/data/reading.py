@@ -54,6 +54,9 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
                 return
         if number == 1 and block.startswith(GZIP_MAGIC):
             raise UserError(f"{name} is gzip: decompress it, or let its name end in .gz")
+        halves = block[:16:2], block[1:16:2]  # of Latin text in UTF-16, which is UTF-8, one is NULs
+        if number == 1 and bytes(8) in halves and not all(0 in half for half in halves):
+            raise UserError(f"{name} seems to be UTF-16: convert the file to UTF-8")
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
