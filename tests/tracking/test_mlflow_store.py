@@ -24,6 +24,7 @@ from seq2sweep import config as configuration
 from seq2sweep import presets
 from seq2sweep.config import TrackingConfig
 from seq2sweep.errors import UserError
+from seq2sweep.redaction import redact
 from seq2sweep.tracking import mlflow_store
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, reason, refuses, resolve_uri
@@ -246,6 +247,48 @@ def test_a_database_address_that_cannot_be_read_shows_no_password(uri: str, tmp_
     with pytest.raises(UserError, match="the database cannot be read: it must be like") as caught:
         resolve_uri(TrackingConfig(uri, "e"), tmp_path)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        # What reads it takes "hunter2" for the host or port, or a message breaks off before it.
+        *("https://me:hun hunter2@host", "htps://me:hun\thunter2@host", "http://me:hunter2"),
+        *("http://me:hunter2#x@host", "http://me:hunter2/x@host", "http://me:hunter2?x@host"),
+        *("http://me:hunter2\\x@host", "http://me:7/hunter2@host", "http://hunter2/@host"),
+        *("postgresql://me:hun@hunter2@host/db", "postgresql://me:hun@hunter2/x@host/db"),
+        *("postgresql://me:hun@/hunter2@host/db", "postgresql://me:hun@hunter2?x@host/db"),
+        *("postgresql://me:hun hunter2@host/db", "mysql://hunter2/x@host/db"),
+        # ValueError of urlsplit.
+        *("http://[fe80::1:5000", "http://me:[hunter2@host:1", "http://host:PORT", "http://:5000"),
+    ],
+)
+@pytest.mark.parametrize("named", ["tracking.uri", "MLFLOW_TRACKING_URI"])
+def test_an_address_that_is_read_otherwise_than_it_is_meant_is_refused_and_not_shown(
+    uri: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    given = TrackingConfig(uri if named == "tracking.uri" else None, "e")
+    with pytest.raises(UserError) as caught:
+        resolve_uri(given, tmp_path)
+    said = str(caught.value)
+    assert f"{named}: the address of the server or the database cannot be read" in said
+    assert "hunter2" not in said
+    assert "\n" not in said
+    assert redact(said) == said  # the advice is no secret
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("http://me:a%20%40%23%2F%3F%5B%5Db@host:5000/mlflow", "https://me:hun@ter:2@host"),
+        *("http://[::1]:5000", "https://token@host/a?b=c#d", "sqlite:////a b/c@d/mlflow.db"),
+        *("mysql://me@server:hun/ter?2#3@host/db", "mysql://me:%40%20@[::1]:3306/db"),
+        *("mysql://host/db?charset=utf8", "mssql+pyodbc:///?odbc_connect=PWD%3Da%40b"),
+    ],
+)
+def test_an_address_that_is_read_as_it_is_meant_is_taken(uri: str, tmp_path: Path) -> None:
+    assert resolve_uri(TrackingConfig(uri, "e"), tmp_path) == uri
 
 
 def test_reason_is_one_short_line_without_passwords() -> None:

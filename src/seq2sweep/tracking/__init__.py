@@ -20,14 +20,24 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from seq2sweep import console
 from seq2sweep.errors import UserError
 
 CHANGES_NO_RESULT = "what is recorded of a result"
+
+SERVERS = ("http", "https")
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+FILES = ("sqlite", "file")
+"""Their addresses have no password, and paths may have spaces and an @."""
+_ONE_HOST = re.compile("([^:/]*(:[^@]*)?@)?[^@]*")
+"""A database's address behind its scheme, as SQLAlchemy reads it, with no @ but the one before its
+host, and those of a user (`ada@server`)."""
 
 SLOWEST_UPLOAD = 1e6
 """Bytes a second that are waited for: to a store, and from a server on to its bucket."""
@@ -63,17 +73,47 @@ def check_environment() -> None:
             raise UserError(f"environment: {name} must be {form}, not {given!r}")
 
 
-def check_database(uri: str, key: str) -> None:
-    """Raise UserError where the address of a database, from this key, cannot be read."""
+def check_address(uri: str, key: str) -> None:
+    """Raise UserError, which shows none of it, where an address from this key cannot be read.
+
+    Nor is one taken in which a special character of a password stands unquoted: what reads it would
+    take a part of the password for the host, and say it where that does not answer.
+    """
+    scheme, separator, _ = uri.partition("://")
+    kind = scheme.partition("+")[0]
+    readable = kind in FILES or re.search(r"\s", uri) is None
+    if kind in SERVERS:
+        readable = readable and _is_of_server(uri)
+    elif kind in DATABASES:
+        readable = readable and _is_of_database(uri)
+    if separator and not readable:
+        raise UserError(
+            f"{key}: the address of the server or the database cannot be read: it must be like "
+            "http://host:5000 or postgresql://host:5432/name, with USER:PASSWORD@ before the host; "
+            "inside a name, password or path write white space and @ # / ? [ ] \\ as "
+            "%20 %40 %23 %2F %3F %5B %5D %5C"
+        )
+
+
+def _is_of_server(uri: str) -> bool:
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    # What sends the requests ends a host at a \, too.
+    return bool(host) and port != 0 and "@" not in "".join(parts[2:]) and "\\" not in uri
+
+
+def _is_of_database(uri: str) -> bool:
     import sqlalchemy
 
     try:
         sqlalchemy.make_url(uri)
-    except (ValueError, sqlalchemy.exc.SQLAlchemyError):  # which may say the password
-        raise UserError(
-            f"{key}: the address of the database cannot be read: it must be like "
-            "postgresql://user:password@host:5432/name"
-        ) from None
+    except (ValueError, sqlalchemy.exc.SQLAlchemyError):
+        return False
+    scheme, _, rest = uri.partition("://")
+    return scheme.partition("+")[0] in FILES or _ONE_HOST.fullmatch(rest) is not None
 
 
 @contextlib.contextmanager

@@ -30,15 +30,13 @@ from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.health import Finding
 from seq2sweep.ports import listening, port_number
 from seq2sweep.redaction import redact
-from seq2sweep.tracking import check_database, check_environment
+from seq2sweep.tracking import DATABASES, SERVERS, check_address, check_environment
 from seq2sweep.tracking.outbox import outboxes_folder
 
 HOST = "127.0.0.1"
 PORT = "5000"
 SECONDS_TO_END = 10
 """That the page's server has once it is asked to."""
-SERVERS = ("http", "https")
-DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 # When it is away, is something else, or refuses a record. ImportError: a client of its database or
 # of the bucket of its files is not installed.
@@ -220,12 +218,14 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
 
     A path in a sqlite address is made absolute from the `project` folder, since workers run in
     folders of their own; for PostgreSQL the driver is named that the extra `postgresql` installs,
-    since SQLAlchemy would choose another. Raises UserError for an address that is neither a
-    database nor a server, a path that it cannot have, and an environment that MLflow refuses.
+    since SQLAlchemy would choose another. Raises UserError for an address that cannot be read or is
+    neither a database nor a server, a path that it cannot have, and an environment that MLflow
+    refuses.
     """
     check_environment()
     key = "params.yaml: tracking.uri" if config.uri else "environment: MLFLOW_TRACKING_URI"
     uri = config.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    check_address(uri, key)
     folder = project.resolve()
     scheme, separator, rest = uri.partition("://")
     # A database's driver may be named too: postgresql+psycopg2.
@@ -236,8 +236,6 @@ def resolve_uri(config: TrackingConfig, project: Path) -> str:
             f"{key} must be a database or a server, such as sqlite:///mlflow.db or "
             f"http://host:5000, not {redact(uri)!r}"
         )
-    if scheme not in SERVERS:
-        check_database(uri, key)
     if scheme == "sqlite" and rest.startswith("/"):
         # SQLAlchemy ends a path at a ?, and reads %2F as a slash.
         unfit = re.search(r"\?|%[0-9A-Fa-f]{2}", str(folder))

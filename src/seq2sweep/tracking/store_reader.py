@@ -21,9 +21,9 @@ from seq2sweep.data.files import MANIFEST
 from seq2sweep.decode.model_folder import NEEDED, SOMETIMES
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.redaction import redact
+from seq2sweep.tracking import SERVERS
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
-    SERVERS,
     open_database,
     reason,
     refuses,
