@@ -130,6 +130,22 @@ def test_a_password_does_not_go_along(stub: Project, uri: str) -> None:
     assert "ter2" not in str(caught.value)
 
 
+def test_a_password_with_a_space_does_not_go_along_and_is_not_shown(
+    stub: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both halves of it look like something else."""
+    uri = "postgresql://me:hunter2 hunter2@db/runs"
+    stub.set({"tracking.uri": uri})
+    with pytest.raises(UserError, match=r"^tracking\.uri: the address of the server or ") as caught:
+        order(stub)
+    assert "hunter2" not in str(caught.value)
+    stub.set({"tracking.uri": None, "cluster.job_environment": ["MLFLOW_TRACKING_URI"]})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(UserError, match=r"^\$MLFLOW_TRACKING_URI: the address of ") as caught:
+        jobs.check_records_stay(load(stub))
+    assert "hunter2" not in str(caught.value)
+
+
 def test_data_that_was_made_without_dvc_is_refused(stub: Project) -> None:
     """Of a stage that DVC has called, or somebody by hand."""
     make_data(stub, "aaaa")

@@ -26,6 +26,7 @@ from seq2sweep.health import Finding
 from seq2sweep.jobs import bundle, dvc_stages, entrypoint, results
 from seq2sweep.jobs.results import Storage
 from seq2sweep.redaction import redact, secrets_in
+from seq2sweep.tracking import check_address
 
 if TYPE_CHECKING:
     from seq2sweep.cluster.job_client import JobServer
@@ -225,14 +226,13 @@ def _check_no_password(config: Config) -> None:
     for key, value in configuration.flatten(config).items():
         fix = "leave it out, and put it into the environment of all nodes"
         if key == "tracking.uri":
-            fix = (
-                "set it to null, $MLFLOW_TRACKING_URI to the address and cluster.job_environment "
-                "to [MLFLOW_TRACKING_URI]"
-            )
+            fix = "set it to null, $MLFLOW_TRACKING_URI to the address and "
+            fix += "cluster.job_environment to [MLFLOW_TRACKING_URI]"
         if found := secrets_in(json.dumps(value, ensure_ascii=False)):
             raise UserError(
                 f"{key} holds {found[0].what}, which would be uploaded with params.yaml: {fix}"
             )
+    check_address(config.tracking.uri or "", "tracking.uri")  # in which one would not be found
 
 
 def check_records_stay(config: Config, wanted: Order | None = None) -> None:
@@ -246,12 +246,12 @@ def check_records_stay(config: Config, wanted: Order | None = None) -> None:
     variable, key, uri = "MLFLOW_TRACKING_URI", "tracking.uri", config.tracking.uri
     if not uri and variable in config.cluster.job_environment:
         key, uri = f"${variable}", os.environ.get(variable)
+    check_address(uri or "", key)
     if is_lasting(uri):
         return
+    problem = f"tracking.uri is null, and the job gets no ${variable} from here"
     if uri:
         problem = f"{key} is {redact(uri)}, which is no server"
-    else:
-        problem = f"tracking.uri is null, and the job gets no ${variable} from here"
     raise UserError(
         f"{problem}: what the job records in MLflow would be lost when it ends; set tracking.uri "
         f"to a server that the cluster reaches (http://HOST:5000), or set ${variable} to it and "
