@@ -39,7 +39,8 @@ STAND_INS = {
         if [ "$1" = start ]; then
             trap 'echo "ray on $NODE ends" >>"$CALLS"; exit 0' TERM
             echo "ray on $NODE mode $RAY_AUTH_MODE token $(stat -c %a "$RAY_AUTH_TOKEN_PATH")" \\
-                "$(stat -c %a "$(dirname "$RAY_AUTH_TOKEN_PATH")")" >>"$CALLS"
+                "$(stat -c %a "$(dirname "$RAY_AUTH_TOKEN_PATH")")${RAY_AUTH_TOKEN+, not taken}" \\
+                >>"$CALLS"
             while true; do sleep 0.1; done
         fi
         if [ -n "$MEANWHILE" ]; then
@@ -52,7 +53,7 @@ STAND_INS = {
     "dvc": NOTE
     + """
         trap 'echo "dvc saves" >>"$CALLS"; exit "$ON_SIGNAL"' INT
-        echo "address $RAY_ADDRESS" >>"$CALLS"
+        echo "address $RAY_ADDRESS${RAY_AUTH_TOKEN+, another token}" >>"$CALLS"
         echo "umask $(umask)" >>"$CALLS"
         while [ -z "$ENDS" ]; do sleep 0.1; done
         # Not before both nodes have noted that they run.
@@ -186,9 +187,12 @@ def test_a_head_without_an_address_ends_the_job(submit: Callable[..., Job]) -> N
     assert not any(" ray start " in call for call in job.calls)
 
 
-def test_ray_wants_a_token_that_this_user_alone_can_read(submit: Callable[..., Job]) -> None:
-    job = submit()
-    job.wait_for("dvc repro")
+@pytest.mark.parametrize("of_the_shell", [{}, {"RAY_AUTH_TOKEN": "of another cluster"}], ids=str)
+def test_ray_wants_a_token_that_this_user_alone_can_read(
+    submit: Callable[..., Job], of_the_shell: dict[str, str]
+) -> None:
+    job = submit(**of_the_shell)
+    job.wait_for("address 10.0.0.7:24242")
     for node in "ab":
         job.wait_for(RAY_RUNS.format(node))
     token = job.folder / ".slurm/4242/token"
