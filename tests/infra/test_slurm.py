@@ -158,6 +158,11 @@ def test_it_starts_ray_on_all_nodes_and_then_the_stage(submit: Callable[..., Job
         assert "--cpus-per-task=8" in start
     assert "dvc repro" in job.calls
     assert "address 10.0.0.7:24242" in job.calls
+    # Without them it may end with an error since Slurm 24.05, or wait for the job's other steps.
+    for call in job.calls:
+        if call.startswith("srun "):
+            assert " --overlap " in call
+            assert " --cpus-per-task=" in call
 
 
 @pytest.mark.parametrize(
