@@ -7,11 +7,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from dvc import dirs
@@ -176,6 +178,79 @@ def test_a_command_that_works_in_the_shared_folder_is_not_disturbed(tmp_path: Pa
     assert (shared / "params.yaml").read_text() == "of the first"
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert (shared / "params.yaml").read_text() == "new"
+
+
+# As dvc, which a signal ends at once, and a stage, which does not have dvc's open files.
+DVC = """
+import signal, subprocess, sys
+interrupted = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+print(interrupted, sys.stdin.read(), flush=True)
+subprocess.run(["sh", "-c", sys.argv[1]], stdin=subprocess.DEVNULL)
+sys.exit(3)
+"""
+STAGE = """
+trap 'echo saves' TERM HUP
+echo $$
+until [ -e done ]; do sleep 0.05; done
+echo ended
+"""
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
+@pytest.mark.parametrize(
+    ("number", "to_all", "status"),
+    [
+        (signal.SIGTERM, True, 128 + signal.SIGTERM),  # Ray's `job stop`
+        (signal.SIGTERM, False, 128 + signal.SIGTERM),
+        (signal.SIGHUP, True, 128 + signal.SIGHUP),  # a closed terminal
+        (signal.SIGKILL, None, 128 + signal.SIGKILL),  # dvc alone, as where memory is short
+        (None, None, 3),
+    ],
+)
+def test_the_folder_is_held_until_a_stage_has_saved(
+    tmp_path: Path, number: signal.Signals | None, to_all: bool | None, status: int
+) -> None:
+    source, shared = tmp_path / "source", tmp_path / "shared"
+    for folder in (source, shared):
+        (folder / ".git").mkdir(parents=True)
+        (folder / "params.yaml").write_text("")
+    environment = os.environ | {"SOURCE": str(source), "IN_PROJECT_SECONDS": "0"}
+    with subprocess.Popen(
+        [INFRA / "in-project", shared, sys.executable, "-c", DVC, STAGE],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        try:
+            first.stdin.write("given")
+            first.stdin.close()
+            # Ctrl-C ends it, and it can ask.
+            assert first.stdout.readline() == "True given\n"
+            stage = int(first.stdout.readline())
+            dvc = psutil.Process(stage).parent()
+            assert dvc is not None
+            # Which Ray kills as a whole where what runs the job has gone.
+            assert os.getpgid(stage) == first.pid
+            if number is not None:
+                if to_all is None:
+                    dvc.send_signal(number)
+                elif to_all:
+                    os.killpg(first.pid, number)
+                else:
+                    first.send_signal(number)
+                dvc.wait(60)
+                again = [INFRA / "in-project", shared, "true"]
+                assert subprocess.run(again, env=environment, timeout=60).returncode == 75
+            (shared / "done").write_text("")
+            assert first.wait(60) == status
+        finally:
+            (shared / "done").write_text("")
+        assert first.stdout.read().splitlines() == ["saves"] * bool(to_all) + ["ended"]
+    subprocess.run([INFRA / "in-project", shared, "true"], env=environment, check=True)
 
 
 # --- Ray's cluster launcher ----------------------------------------------------------------------
