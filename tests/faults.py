@@ -442,7 +442,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/cluster/local_cluster.py": [("        runtime_env=own_code(),\n", "")],
         f"{PACKAGE}/hardware.py": [
-            ("whole * int(1 / each + 1e-9)", "int(whole / each + 1e-9)"),
+            ("whole * sharers_of_gpu(each)", "int(whole / each + 1e-9)"),
         ],
     },
     "tests/runs/test_run_store.py": {

@@ -272,9 +272,13 @@ def test_all_cpus_translate_however_few_have_trained(
 
 @pytest.mark.parametrize(("share", "slots"), [(0.6, 8), (0.4, 16), (0.25, 32), (1.0, 8)])
 def test_a_share_of_a_gpu_is_of_one_gpu(project: Path, share: float, slots: int) -> None:
+    """And what no other trial can have of it is the trial's too."""
     config = preset("base", **{"sweep.gpus_per_trial": share})
     device = machine.parse("8 x H100", config, project)
-    assert machine.planned(config, device, project, None).slots == slots
+    here = machine.planned(config, device, project, None)
+    assert (here.slots, here.trial_devices) == (slots, 8 / slots)
+    assert device.memory is not None
+    assert here.trial_memory(config) == device.memory * 8 / slots
 
 
 def test_runs_on_gpus_count_before_an_assumed_mfu(project: Path) -> None:

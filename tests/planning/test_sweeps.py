@@ -346,7 +346,11 @@ def test_trials_of_which_too_many_share_a_machine_are_named(
 
 @pytest.mark.parametrize(
     ("gpus", "advice"),
-    [(0.25, "raise sweep.gpus_per_trial, so that fewer share it"), (1, "take devices with more")],
+    [
+        (0.25, "raise sweep.gpus_per_trial, so that fewer share it"),
+        (0.6, "take devices with more"),
+        (1, "take devices with more"),
+    ],
 )
 def test_a_pass_that_is_chosen_is_not_to_be_lowered(
     project: Path, gpus: float, advice: str
@@ -355,7 +359,7 @@ def test_a_pass_that_is_chosen_is_not_to_be_lowered(
     changes = {
         "sweep.method": "one_at_a_time",
         "sweep.gpus_per_trial": gpus,
-        "sweep.space": {"model.d_ff": [4096 if gpus < 1 else 65536]},
+        "sweep.space": {"model.d_ff": [4096 if gpus < 0.5 else 65536]},
         "train.tokens_per_pass": "auto",
     }
     write(project, "wmt14-en-de-big", **changes)

@@ -34,6 +34,7 @@ from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig
 from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.hardware import sharers_of_gpu
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
@@ -143,7 +144,7 @@ def _trials_at_once(sweep: SweepConfig, machines: list[session.Node]) -> int:
 def _sharers(sweep: SweepConfig, machines: list[session.Node]) -> int:
     """Workers that have the memory of a node's CPUs together, or that of a GPU."""
     if sweep.gpus_per_trial:
-        return max(1, int(1 / sweep.gpus_per_trial + 1e-9))
+        return sharers_of_gpu(sweep.gpus_per_trial)
     return max(session.places([each], sweep.cpus_per_trial, 0) for each in machines)
 
 

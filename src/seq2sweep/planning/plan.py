@@ -9,7 +9,7 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.errors import UserError
-from seq2sweep.hardware import paper_rule
+from seq2sweep.hardware import paper_rule, sharers_of_gpu
 from seq2sweep.model import flops
 from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
@@ -213,8 +213,8 @@ def _too_large(config: Config, here: Machine, of_sweep: Sweep) -> list[str]:
     names = [row.variant for row in of_sweep.rows if room is not None and row.memory > room]
     if not names:
         return []
-    gpu = here.device.gpu
-    shared = 0 < config.sweep.gpus_per_trial < 1 if gpu else of_sweep.slots > 1
+    gpu, share = here.device.gpu, config.sweep.gpus_per_trial or 1.0
+    shared = sharers_of_gpu(share) > 1 if gpu else of_sweep.slots > 1
     mends = ["lower train.tokens_per_pass"] * (config.train.tokens_per_pass != "auto")
     mends += [f"raise sweep.{'gpus' if gpu else 'cpus'}_per_trial, so that fewer share it"] * shared
     said = f"these trials need more memory than there is ({', '.join(names)}): "
