@@ -25,6 +25,7 @@ from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.report import templates
 from seq2sweep.report.attention import attention_page
+from seq2sweep.serving.cpu_quota import keep_to_quota
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.tracking.lineage import parameters
@@ -41,6 +42,7 @@ def work(config: Config) -> None:
     if not config.attention.sentences:
         write_none("No attention maps: `attention.sentences` is 0.")
         return
+    keep_to_quota()
     data = Data(project_files.CLEAN, project_files.VOCABULARY, project_files.ENCODED)
     data.verify("test")
     translator = Translator(project_files.MODEL, project_files.VOCABULARY, config.evaluate)

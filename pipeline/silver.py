@@ -51,7 +51,9 @@ def work(config: Config) -> None:
         stage.leave_unused(project_files.SILVER)
         return
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
+    from seq2sweep.serving.cpu_quota import keep_to_quota
 
+    keep_to_quota()
     files.verify(project_files.CLEAN, *files.SPLITS)
     search = replace(config.evaluate, beam=config.self_training.beam)
     parsers = [
@@ -100,9 +102,8 @@ def work(config: Config) -> None:
     words = metrics["words"]
     console.say(
         f"{kept:,} of {counts['parsed']:,} sentences are parsed alike "
-        f"({metrics['agreed_share']:.1%}): "
-        f"{words['agreed']:.1f} words on average, {words['parsed']:.1f} of all; with the treebank "
-        f"{pairs:,} trees to train on"
+        f"({metrics['agreed_share']:.1%}): {words['agreed']:.1f} words on average, "
+        f"{words['parsed']:.1f} of all; with the treebank {pairs:,} trees to train on"
     )
 
 

@@ -30,6 +30,7 @@ from seq2sweep.evaluate.translations_table import table_rows
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.report.markdown import markdown_table
+from seq2sweep.serving.cpu_quota import keep_to_quota
 from seq2sweep.serving.packaging import flavor, write_package
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import write_whole
@@ -51,6 +52,7 @@ def score_model(
 
     beside: further metrics, made from what came out. ending: of the model's names in MLflow.
     """
+    keep_to_quota()
     header = read_header(project_files.ENCODED, "test")
     receipt, made_of = _receipt(config, header, model)
     translator = Translator(model, project_files.VOCABULARY, config.evaluate)
