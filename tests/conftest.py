@@ -323,4 +323,4 @@ def cluster(s3_environment: dict[str, str]) -> Iterator[None]:
     yield
     ray.shutdown()
     # Ray's own end leaves a worker behind now and then, which hung as it left.
-    reaper.finish(watching)
+    reaper.finish(watching, folder)

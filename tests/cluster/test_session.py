@@ -657,15 +657,22 @@ def answers(
     folder: str,
     processes: list[psutil.Process],
 ) -> None:
-    """To a signal that its whole group gets, as a closed terminal, systemd and Slurm send it: Ray
-    must live until the driver has ended."""
+    """To a signal that its whole group gets, as a closed terminal, systemd and Slurm send it, and
+    its reaper, as the last two do: Ray must live until the driver has ended."""
     assert len(processes) > 5
+    reaper_of(script).send_signal(number)
     os.killpg(script.pid, number)
     said, _ = script.communicate(timeout=LONGEST_WAIT)
     assert said.split() == ["alive"]
     assert script.returncode == -signal.SIGINT
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     assert not Path(folder).exists()
+
+
+def reaper_of(script: subprocess.Popen[str]) -> psutil.Process:
+    children = psutil.Process(script.pid).children()
+    (found,) = [child for child in children if reaper.__file__ in child.cmdline()]
+    return found
 
 
 def started(script: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
@@ -712,6 +719,8 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other() -> None:
         # The user reads a log in the folder: that is no process of Ray.
         log = next(Path(folder).rglob("raylet.out"))
         reader = subprocess.Popen(["tail", "-f", str(log)], stdout=subprocess.DEVNULL)
+        # As where a job is ended, which has SIGKILL follow.
+        reaper_of(killed).terminate()
         killed.kill()
         killed.wait()
         wait_until(lambda: not Path(folder).exists())

@@ -154,7 +154,7 @@ def machines() -> Iterator[Machines]:
                     made.wait_for_nodes(count)
                 yield made
     finally:
-        reaper.finish(watching)
+        reaper.finish(watching, str(folder))
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -107,7 +107,7 @@ def head() -> Iterator[Head]:
         _wait_until_it_takes_jobs(address, token, Path(folder))
         yield Head(address, Path(folder), client)
     finally:
-        reaper.finish(watching)
+        reaper.finish(watching, folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 

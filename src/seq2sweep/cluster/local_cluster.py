@@ -131,9 +131,11 @@ class _NotStartedError(Exception):
 def _session(since: float) -> Iterator[None]:
     """Ray in a new folder; none of its processes outlives the block."""
     folder = tempfile.mkdtemp(prefix="s2s-", dir=_temporary_folder())
-    watching = reaper.start(folder)
     with contextlib.ExitStack() as stack:
-        stack.callback(undisturbed, lambda: reaper.finish(watching))
+        # systemd and Slurm may end each process of a job, whatever its group: not the reaper.
+        with held_back(signal.SIGINT, *ENDINGS):
+            watching = reaper.start(folder)
+            stack.callback(undisturbed, lambda: reaper.finish(watching, folder))
         stack.enter_context(own_token(folder))
         stack.callback(undisturbed, _shut_down)
         try:

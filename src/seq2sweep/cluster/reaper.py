@@ -37,9 +37,11 @@ def start(folder: str) -> subprocess.Popen[bytes]:
     )
 
 
-def finish(started: subprocess.Popen[bytes]) -> None:
-    """Have the session ended now, and wait until it is."""
+def finish(started: subprocess.Popen[bytes], folder: str) -> None:
+    """Have the session in `folder` ended now, and wait until it is: here, if the reaper died."""
     started.communicate()
+    if started.returncode != 0:
+        end(folder)
 
 
 def processes(folder: str) -> list[Any]:
