@@ -299,7 +299,9 @@ def test_a_disk_too_small_for_the_checkpoints(tiny_config: Config) -> None:
     needed = 12 * (3 + 2 + 8 + 2) * flops.parameter_count(big.model, big.vocabulary.size)
     assert of_machine(big, free=needed + 1)["storage's disk"].level == "well"
     assert of_machine(big, free=needed)["storage's disk"].level == "problem"
-    assert of_machine(big, free_temporary=10**9)["temporary files"].level == "warning"
+    full = of_machine(big, free_temporary=10**9)["temporary files"]
+    assert full.level == "warning"
+    assert "start a cluster's head with --temp-dir" in full.remedy, "TMPDIR is not asked there"
 
 
 def test_the_disk_of_rays_own_folder_is_measured(

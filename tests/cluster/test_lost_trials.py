@@ -121,8 +121,9 @@ def test_a_full_disk_that_takes_no_file_of_tunes_ends_the_sweep_in_a_line(
     endless = of_endless_trials(tiny_config, max_failures=0)
     with pytest.raises(OperationalError) as caught:
         sweep(endless, tiny_corpus, project)
-    said = "no space left in the folder for temporary files: free some, or set TMPDIR before Ray "
-    said += "starts to a path of at most 28 bytes on another disk"
+    said = "no space left in the folder for temporary files: free some, or move to another disk: "
+    said += "set TMPDIR before Ray starts here to a path of at most 28 bytes, or start a cluster's "
+    said += "head with --temp-dir (in a Slurm job: NODE_FOLDER)"
     assert str(caught.value) == f"{said}; run `dvc repro` again to resume"
     folder = project / "runs/sweep"
     (base,) = folder.glob("trials/base-*")

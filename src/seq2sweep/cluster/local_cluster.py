@@ -44,10 +44,11 @@ INNER = "r"
 # Bytes: Ray's sockets lie 79 deeper, and a socket's path has 107 at most.
 LONGEST_TEMPORARY_FOLDER = 28
 MORE_ROOM = (
-    "free some, or set TMPDIR before Ray starts to a path of at most "
-    f"{LONGEST_TEMPORARY_FOLDER} bytes on another disk"
+    "free some, or move to another disk: set TMPDIR before Ray starts here to a path of at most "
+    f"{LONGEST_TEMPORARY_FOLDER} bytes, or start a cluster's head with --temp-dir (in a Slurm job: "
+    "NODE_FOLDER)"
 )
-"""What to do where Ray's folder is full."""
+"""What to do where Ray's folder is full; that of a running cluster is as its head has it."""
 _COMPILED = "__pycache__"
 TOKEN = "token"
 """File in a session's folder."""
