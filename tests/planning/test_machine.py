@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from seq2sweep import cli
+from seq2sweep.cluster import session
 from seq2sweep.errors import UserError
 from seq2sweep.planning import machine, workload
 from seq2sweep.planning.plan import plan
@@ -243,6 +244,57 @@ def test_cpus_train_with_the_workers_of_params(
     for each, less in ((None, ""), (1, ""), (2, " or cluster.cpus_per_worker")):
         write(project, "phrasebook", **{"cluster.workers": 8, "cluster.cpus_per_worker": each})
         assert plan(project)["notes"][0].endswith(f": lower cluster.workers{less}")
+
+
+@pytest.mark.parametrize(
+    ("workers", "fewest", "each", "cpus"),
+    [(8, 1, None, 2), (8, 3, None, 5), (4, 1, 2, 6), (4, 2, None, 8), (2, 1, 3, 3)],
+)
+def test_as_many_workers_are_counted_as_a_run_starts(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+    fewest: int,
+    each: int | None,
+    cpus: int,
+) -> None:
+    monkeypatch.setattr(machine, "available_cpus", lambda: cpus)
+    changes = {"cluster.workers": workers, "cluster.min_workers": fewest}
+    config = preset("phrasebook", **changes, **{"cluster.cpus_per_worker": each})
+    node = [session.Node(cpus, 0)]
+    threads = session.cpus_per_worker(config.cluster, node)
+    started = min(workers, session.places(node, threads, 0))
+    here = machine.planned(config, None, project, None)
+    assert (here.enough, here.workers, here.each) == (True, started, threads)
+    said = [f"of {workers} workers {started} have room here: counted is a run of these, which "]
+    assert [note.split("cluster.")[0] for note in here.notes] == said * (started < workers)
+
+
+def test_fewer_workers_than_must_be_there_are_not_counted(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_cpus", lambda: 2)
+
+    def planned(fewest: int, **more: int) -> machine.Machine:
+        changes = {"workers": 8, "min_workers": fewest, **more}
+        named = {f"cluster.{key}": value for key, value in changes.items()}
+        return machine.planned(preset("phrasebook", **named), None, project, None)
+
+    for fewest, each, less in (
+        (3, 1, "min_workers"),
+        (2, 2, "min_workers or cluster.cpus_per_worker"),
+        (1, 3, "cpus_per_worker"),
+    ):
+        here = planned(fewest, cpus_per_worker=each)
+        assert not here.enough
+        said = f"{fewest} workers of {each} CPU each do not fit 2 CPUs: lower cluster.{less}"
+        assert here.notes == [said]
+    # Of GPUs alike.
+    have_h200s(4, monkeypatch)
+    some = planned(3, gpus_per_worker=1)
+    assert (some.device.name, some.device.count, some.workers) == ("H200", 4, 4)
+    assert some.notes[0].startswith("of 8 workers 4 have room here: ")
+    assert not planned(5, gpus_per_worker=1).enough
 
 
 @pytest.mark.parametrize("trained", [False, True])

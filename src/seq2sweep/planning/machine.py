@@ -14,21 +14,19 @@ from typing import Any
 import psutil
 import torch
 
-from seq2sweep import hardware, yaml_text
+from seq2sweep import hardware
 from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision, own_groups
 from seq2sweep.parallel import available_cpus
-from seq2sweep.paths import read_text
 from seq2sweep.planning import roofline, speed
 from seq2sweep.planning.exchange import Links
+from seq2sweep.planning.prices import PRICES, read_table
 from seq2sweep.planning.roofline import Rates
 from seq2sweep.planning.speed import Run, Speed
 from seq2sweep.planning.workload import Workload, training, with_updates
 from seq2sweep.train.step import choose_precision
 
-PRICES = Path("infra/prices.yaml")
-KEYS = {"per_hour", "watts", "memory_gb", "memory_gb_per_s", "link_gb_per_s", "network_gbit"}
 NETWORK = 100.0
 """Gbit/s of a machine to the others, where nothing is said of it: assumed."""
 
@@ -186,7 +184,7 @@ def planned(config: Config, given: Device | None, project: Path, mfu: float | No
 
 def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, given: bool) -> Machine:
     cluster, sweep = config.cluster, config.sweep
-    notes = [] if given else _elsewhere(cluster)
+    notes = [] if given else _elsewhere(cluster) + _fewer(device.count, cluster)
     if given and (cluster.workers != device.count or not cluster.gpus_per_worker):
         notes.append(
             f"one worker a device: set cluster.workers to {device.count} and "
@@ -231,12 +229,23 @@ def _elsewhere(cluster: ClusterConfig) -> list[str]:
     ]
 
 
+def _fewer(workers: int, cluster: ClusterConfig) -> list[str]:
+    if workers >= cluster.workers:
+        return []
+    return [
+        f"of {cluster.workers} workers {workers} have room here: counted is a run of these, which "
+        "cluster.min_workers lets start"
+    ]
+
+
 def _cpus(config: Config, storage: Path) -> Machine:
     """This machine's CPUs; not enough where GPUs are asked for, or more CPUs than there are."""
     cluster, sweep, notes = config.cluster, config.sweep, []
     device = Device("CPU", available_cpus(), "float32").in_precision_of(config)
     workers, cpus = cluster.workers, device.count
-    threads = cluster.cpus_per_worker or max(1, cpus // workers)
+    fewest = cluster.min_workers or workers
+    # As a run has it: where not all have room, the most with which the fewest do.
+    threads = cluster.cpus_per_worker or max(1, cpus // (workers if workers <= cpus else fewest))
     notes += _elsewhere(cluster)
     if cluster.gpus_per_worker:
         gpus = workers * cluster.gpus_per_worker
@@ -245,12 +254,14 @@ def _cpus(config: Config, storage: Path) -> Machine:
             f"{gpus} GPUs: time, memory and cost need --on, such as --on '{gpus} x H100'"
         )
         return Machine(device, workers, enough=False, notes=notes)
-    if threads * workers > cpus:
-        less = "cluster.workers" + " or cluster.cpus_per_worker" * (threads > 1)  # null is 1 here
-        notes.append(
-            f"{workers} workers of {threads} CPU each do not fit {cpus} CPUs: lower {less}"
-        )
+    if threads * fewest > cpus:
+        mends = [f"cluster.{'min_' * bool(cluster.min_workers)}workers"] * (fewest > 1)
+        mends += ["cluster.cpus_per_worker"] * (threads > 1)  # null is 1 here
+        less = " or ".join(mends)
+        notes.append(f"{fewest} workers of {threads} CPU each do not fit {cpus} CPUs: lower {less}")
         return Machine(device, workers, enough=False, notes=notes)
+    workers = min(workers, cpus // threads)
+    notes += _fewer(workers, cluster)
     per_trial = sweep.workers_per_trial * sweep.cpus_per_trial
     slots = int(cpus / per_trial + 1e-9)
     if sweep.method != "none":
@@ -320,9 +331,11 @@ def parse(text: str, config: Config, project: Path) -> Device:
 
 
 def local_gpus(config: Config, project: Path) -> Device | None:
-    """This machine's GPUs, as many as params.yaml asks for; None where there are not so many."""
-    count = config.cluster.workers * config.cluster.gpus_per_worker
-    if not count or torch.cuda.device_count() < count:
+    """This machine's GPUs, as many as params.yaml asks for, or as there are where they are enough
+    for cluster.min_workers; else None."""
+    cluster = config.cluster
+    count = min(cluster.workers, torch.cuda.device_count()) * cluster.gpus_per_worker
+    if not count or count < (cluster.min_workers or cluster.workers):
         return None
     name = torch.cuda.get_device_name(0).removeprefix("NVIDIA ")
     precision = choose_precision(config.train.precision, torch.device("cuda"), config.model.d_model)
@@ -368,32 +381,6 @@ def assumed_mfu(device: Device) -> tuple[float, str]:
         if re.fullmatch(pattern, device.name):
             return (mfu, why) if device.precision == "bf16" or "P100" in pattern else FLOAT32_MFU
     return OTHER_MFU if device.precision == "bf16" else FLOAT32_MFU
-
-
-def read_table(project: Path, *, needed: bool = True) -> dict[str, Any]:
-    """infra/prices.yaml: `currency` and `devices`, by name. Empty if it is missing and not needed.
-
-    Raises UserError naming what is wrong in it.
-    """
-    path = project / PRICES
-    if not needed and not path.exists():
-        return {"currency": "", "devices": {}}
-    try:
-        text = read_text(path, "call this in the project's folder, or restore it from git")
-        table = dict(yaml_text.read_yaml(text))
-        listed = {str(name): dict(values) for name, values in table["devices"].items()}
-        currency = str(table["currency"])
-    except (*yaml_text.ERRORS, KeyError, AttributeError):
-        raise UserError(f"{PRICES} must have `currency` and `devices`, by name") from None
-    for name, values in listed.items():
-        for key, value in values.items():
-            plain = isinstance(value, int | float) and not isinstance(value, bool)
-            if key not in KEYS or not plain or value <= 0:
-                raise UserError(
-                    f"{PRICES}: {name}: {key}: {value!r}: known are {', '.join(sorted(KEYS))}, "
-                    "each a number above 0"
-                )
-    return {"currency": currency, "devices": listed}
 
 
 def _words(name: str) -> set[str]:
