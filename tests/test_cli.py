@@ -176,6 +176,25 @@ def test_score_reads_plain_and_gz(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["chrf"]["score"] == pytest.approx(100)
 
 
+def test_score_lower_cases_as_a_run_does(capsys: pytest.CaptureFixture[str]) -> None:
+    """A run with prepare.lowercase against a reference in any case: Moses knows `Dr.`, not `dr.`"""
+    reference = ["Dr. Müller kommt am Montag.", "Der E-Mail-Verkehr ruht seit gestern Abend."]
+    output = [reference[0].lower(), "der e-mail-verkehr ruht seit heute abend."]
+    for name, lines in (("out", output), ("ref", reference), ("low", map(str.lower, reference))):
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = []
+    for name in ("ref", "low"):
+        assert main(["score", "out", name, "--to", "de", "--lowercase"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    assert found[0]["exact_match"] == 50
+    assert "case:lc" in found[0]["bleu"]["sacrebleu"]["signature"]
+    assert main(["score", "out", "low", "--to", "de"]) == 0
+    mixed = json.loads(capsys.readouterr().out)
+    for way in ("sacrebleu", "paper"):
+        assert mixed["bleu"][way]["score"] == found[0]["bleu"][way]["score"]
+
+
 def test_score_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.txt").write_text("one\ntwo\n")
     Path("b.txt").write_text("one\n")

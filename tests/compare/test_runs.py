@@ -480,6 +480,7 @@ def test_scores_on_different_test_sets_are_not_compared(
     found = compared(capsys, "base", "other:A-heads-1")
     assert found["difference"] is None
     assert "`seq2sweep score` scores each" in found["conclusion"]
+    assert ("both with --lowercase" in found["conclusion"]) == (what == "lowercase")
     [warning] = found["remarks"]
     assert warning == f"Different test sets: {how}."
     assert main(["compare", "base", "other:A-heads-1"]) == 0
@@ -734,6 +735,22 @@ def test_parsers_are_compared_by_f1(
     assert {"precision", "recall", "complete match", "perplexity"} <= {
         re.split("  +", line)[0] for line in text.splitlines()
     }
+
+
+def test_of_parsers_no_further_text_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Leaves of `translate` do not have gold's tags, and `score` of trees goes by these."""
+    monkeypatch.chdir(tmp_path)
+    for project in (Path(), Path("other")):
+        write_parsers(project)
+    path = Path("other/reports/sweep.json")
+    sweep = json.loads(path.read_text("utf-8"))
+    sweep["test_set"]["source"] = "9" * 64
+    write_json(path, sweep)
+    found = compared(capsys, "base", "other:worse")
+    assert found["not_tested"] == "their test sets are not the same"
+    assert found["remarks"] == ["Different test sets: valid is not the same text in both."]
 
 
 def test_weights_of_parsers_are_compared_by_their_evaluations(

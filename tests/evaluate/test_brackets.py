@@ -186,6 +186,8 @@ def test_languages_go_with_translations_alone(
     files = [str(tmp_path / "found"), str(tmp_path / "gold")]
     assert main(["score", *files, "--trees", "--to", "de"]) == 2
     assert "--to and --from go with translations" in capsys.readouterr().err
+    assert main(["score", *files, "--trees", "--lowercase"]) == 2
+    assert "--lowercase goes with translations" in capsys.readouterr().err
     assert main(["score", *files]) == 2
     assert "add --to LANGUAGE" in capsys.readouterr().err
 

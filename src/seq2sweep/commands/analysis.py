@@ -83,6 +83,11 @@ def _add_score(commands: Commands) -> None:
     score.add_argument("hypothesis", type=Path, help="translations, one a line (plain or .gz)")
     _add_reference(score)
     score.add_argument(
+        "--lowercase",
+        action="store_true",
+        help="lower-case both files first, as a run with prepare.lowercase does",
+    )
+    score.add_argument(
         "--trees",
         action="store_true",
         help="both files have bracketed trees, one a line: labelled F1, as EVALB counts it",
@@ -95,8 +100,9 @@ def _score(options: argparse.Namespace) -> None:
         return
     from seq2sweep.evaluate.bleu import score_files
 
-    to = _language(options)
-    print_json(score_files(options.hypothesis, options.reference, to, options.source))
+    files = options.hypothesis, options.reference
+    asked = _language(options), options.source
+    print_json(score_files(*files, *asked, lowercase=options.lowercase))
 
 
 def _score_trees(options: argparse.Namespace) -> None:
@@ -104,6 +110,8 @@ def _score_trees(options: argparse.Namespace) -> None:
 
     if options.to is not None or options.source is not None:
         raise UserError("--to and --from go with translations, not with --trees")
+    if options.lowercase:
+        raise UserError("--lowercase goes with translations, not with --trees")
     found = brackets.score_files(options.hypothesis, Path(options.reference))
     print_json(found)
     if lost := brackets.left_out(found):

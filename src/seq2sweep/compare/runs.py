@@ -8,6 +8,7 @@ from typing import Any
 
 from seq2sweep import config as configuration
 from seq2sweep.compare.scored_run import NotComparableError, ScoredRun, Scores
+from seq2sweep.config.scores import BLEU
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES
 from seq2sweep.evaluate.compare import DRAWN_SENTENCES
@@ -149,10 +150,16 @@ def _comparable(first: ScoredRun, second: ScoredRun) -> tuple[Scores, Scores, di
         found.append((run.scores, run.scores.test_set))
     (one, test_set), (other, test_set_of_other) = found
     if test_set != test_set_of_other:
-        raise NotComparableError(
-            "their test sets are not the same; translate one text by both (`seq2sweep translate`), "
-            "and `seq2sweep score` scores each by its reference"
-        )
+        why = "their test sets are not the same"
+        # Leaves of `translate` do not have gold's tags, by which EVALB tells punctuation.
+        if first.score == BLEU:
+            why += (
+                "; translate one text by both (`seq2sweep translate`), and `seq2sweep score` "
+                "scores each by its reference"
+            )
+            if test_set["lowercase"] or test_set_of_other["lowercase"]:
+                why += ", both with --lowercase"
+        raise NotComparableError(why)
     return one, other, test_set
 
 

@@ -76,7 +76,8 @@ def score(
         hypotheses: detokenised translations, one sentence each; or text that was tokenised and
             split at hyphens before, see `plain_text`.
         references: the same number of reference sentences, likewise.
-        lowercase: compare lower-cased text, and say so in the signatures (`case:lc`).
+        lowercase: compare text that is lower-cased first, as `prepare.lowercase` does, and say so
+            in the signatures (`case:lc`).
         target_language: code such as `de`; only German (`de`, `de-AT`) has compounds split.
 
     Returns:
@@ -97,6 +98,9 @@ def score(
     language = base_language(target_language)
     plain, detokenised = plain_texts({"hypothesis": hypotheses, "reference": references}, language)
     hypotheses, references = plain.values()
+    if lowercase:
+        # Before Moses: what it takes for an abbreviation depends on case.
+        hypotheses, references = ([line.lower() for line in lines] for lines in plain.values())
     hypothesis_tokens = _unsplit_tokens(hypotheses, language)
     reference_tokens = _unsplit_tokens(references, language)
     tokenised = _tokenised_bleu(hypothesis_tokens, reference_tokens, language, lowercase)
@@ -128,6 +132,8 @@ def score_files(
     reference: Path | str,
     target_language: str,
     source_language: str | None = None,
+    *,
+    lowercase: bool = False,
 ) -> dict[str, Any]:
     """`score` of text files, plain or .gz, one sentence a line; errors are those of `read_texts`.
 
@@ -135,7 +141,9 @@ def score_files(
     source_language and adds `test_set` {name, sentences} to the scores.
     """
     texts = read_texts([hypothesis], reference, target_language, source_language)
-    return score(texts.hypotheses[0], texts.references, target_language) | texts.test_set
+    (hypotheses,) = texts.hypotheses
+    result = score(hypotheses, texts.references, target_language, lowercase=lowercase)
+    return result | texts.test_set
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
