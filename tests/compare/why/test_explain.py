@@ -16,10 +16,12 @@ from sacrebleu.dataset import DATASETS
 from sacremoses import MosesTokenizer
 
 from seq2sweep.cli import main
+from seq2sweep.compare.scored_run import ScoredRun, Scores
 from seq2sweep.compare.why import known_test_sets, line_alignment
-from seq2sweep.compare.why.explain import ALL, PAPER, Output, explain
+from seq2sweep.compare.why.explain import ALL, PAPER, Output, explain, output_of
 from seq2sweep.compare.why.overview import overview
 from seq2sweep.compare.why.waterfall import Texts
+from seq2sweep.config.scores import BLEU
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
 
@@ -317,6 +319,15 @@ def test_output_that_is_scored_otherwise_is_not_compared_with(
         explain(output(*LOWER, **changes), other)
     alike = dataclasses.replace(other, target="de-AT")
     assert explain(output(GOOD), alike)["against"]["left"] == 0
+
+
+def test_of_several_trainings_one_that_there_is_is_named() -> None:
+    """Seeds begin at train.seed."""
+    scores = Scores([50.0, 51.0], {}, "", {"split": "valid"}, lambda: ([], []))
+    config = {"train": {"seed": [7, 8]}}
+    run = ScoredRun("base", "", BLEU, [], config, {}, scores)
+    with pytest.raises(UserError, match=r"such as 'base seed=7'$"):
+        output_of(run)
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -107,7 +107,8 @@ def output_of(run: ScoredRun) -> Output:
     if run.scores is None or run.scores.test_set is None:
         raise UserError(f"{run.name} has no known score: {run.unknown}")
     if len(run.scores.each) > 1:
-        raise UserError(f"{run.name} has several trainings: name one, such as '{run.name} seed=1'")
+        one = f"{run.name} seed={run.config['train']['seed'][0]}"
+        raise UserError(f"{run.name} has several trainings: name one, such as '{one}'")
     try:
         (translations,), references = run.scores.texts()
     except NotComparableError as error:
