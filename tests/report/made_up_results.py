@@ -249,7 +249,7 @@ def results() -> page.Results:
             "mlflow_run_id": "5f0c1c9e6f5d4a5db4c2a7f2d1c7a002",
         },
         translations=translations,
-        tree={"git.commit": "4ad1c0ffee", "git.dirty": "false"},
+        tree={"git.commit": "4ad1c0ffee", "git.dirty": "unknown"},  # of $SEQ2SWEEP_COMMIT
         lineage={
             "git.commit": "4ad1c0ffee4ad1c0ffee4ad1c0ffee4ad1c0ffee",
             "git.dirty": "false",

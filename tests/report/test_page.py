@@ -143,6 +143,11 @@ def test_page_says_when_the_commit_is_not_all() -> None:
     text = changed(tree={"git.commit": "4ad1c0", "git.dirty": "true"}, lineage=lineage)
     assert "git checkout 4ad1c0   # and changes that were not committed" in text
     assert "<td>0ld3r0</td>" in text
+    # As in a job, whose params.yaml may differ from the commit's without a word of it.
+    text = changed(tree={"git.commit": "4ad1c0", "git.dirty": "unknown"}, lineage=lineage)
+    assert "git checkout 4ad1c0   # and the params.yaml of this run: lineage.json in MLf" in text
+    text = changed(tree={"git.commit": "4ad1c0", "git.dirty": "false"}, lineage=lineage)
+    assert "git checkout 4ad1c0\n" in text
     assert "git checkout" not in changed(tree={"git.commit": "unknown"}, lineage=lineage)
 
 

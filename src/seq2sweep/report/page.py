@@ -241,5 +241,10 @@ def _commit(tree: Mapping[str, str]) -> str | None:
     commit = tree.get("git.commit", "unknown")
     if commit == "unknown":
         return None
-    changed = tree.get("git.dirty") == "true"
-    return f"{commit}   # and changes that were not committed" if changed else commit
+    more = {
+        "true": "   # and changes that were not committed",
+        "false": "",
+        # As in a job, where $SEQ2SWEEP_COMMIT says nothing of params.yaml.
+        "unknown": "   # and the params.yaml of this run: lineage.json in MLflow has its values",
+    }
+    return commit + more[tree.get("git.dirty", "unknown")]
