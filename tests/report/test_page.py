@@ -91,6 +91,14 @@ def test_page_is_whole_and_self_contained(rendered: str) -> None:
     assert set(targets) <= identifiers(rendered)
 
 
+def test_paper_has_all_columns(rendered: str) -> None:
+    """It does not scroll: what is to the right of a box would be lost."""
+    (style,) = re.findall("<style>(.*?)</style>", rendered, re.DOTALL)
+    _, _, printed = style.partition("@media print {")
+    assert ".scroll { overflow: visible; }" in printed
+    assert "@page { size: landscape; " in style
+
+
 def test_no_backtick_is_left_in_the_text(rendered: str) -> None:
     assert "<code>sweep.method: table2</code>" in rendered
     body = re.sub("<(script|style).*?</\\1>", "", rendered, flags=re.DOTALL)
