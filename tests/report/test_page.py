@@ -268,6 +268,15 @@ def test_page_says_what_of_the_held_out_is_in_training_too(
     assert expected in changed(prepare=prepare)
 
 
+def test_text_runs_from_right_to_left_where_its_letters_do() -> None:
+    hebrew, wrong = "זה בית.", "זה חתול."
+    rows = [samples.Translation("A house.", hebrew, of) for of in (wrong, hebrew)]
+    rendered = changed(translations=rows)
+    for name in ("source", "reference", "translation", "exact"):
+        assert f'<span>{name}</span><span dir="auto">' in rendered
+        assert f"<span>{name}</span><span>" not in rendered
+
+
 def test_a_sweep_of_failures_is_still_a_page() -> None:
     record = sweep()
     record["trials"] = [record["trials"][-1]]

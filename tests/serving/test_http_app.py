@@ -188,6 +188,7 @@ def test_it_says_what_the_model_is(client: Client) -> None:
     assert requests.get(client.address + "/health", timeout=20).json() == {"status": "ok"}
     page = requests.get(client.address + "/", timeout=20).text
     assert not re.search(r"(src|href)=.?https?:", page)
+    assert page.count("<textarea ") == page.count(' dir="auto"') == 2  # in letters of any direction
     schema = requests.get(client.address + "/openapi.json", timeout=20).json()
     body = schema["paths"]["/translate"]["post"]["requestBody"]["content"]["application/json"]
     assert set(body["schema"]["properties"]) == {"text", "beam", "alpha", "stopping", "n_best"}

@@ -224,3 +224,4 @@ def test_the_browser_draws_what_was_measured(
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in found
     assert "עברית" in found
     assert found.count("<script") == 2
+    assert re.search('<option [^>]*dir="auto"[^>]*>The', found)

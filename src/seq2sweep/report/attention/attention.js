@@ -188,6 +188,7 @@
       const option = document.createElement("option");
       option.value = value;
       option.textContent = text;
+      option.dir = "auto";
       return option;
     }));
     select.value = chosen;
