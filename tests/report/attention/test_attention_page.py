@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.parse
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -225,3 +226,26 @@ def test_the_browser_draws_what_was_measured(
     assert "עברית" in found
     assert found.count("<script") == 2
     assert re.search('<option [^>]*dir="auto"[^>]*>The', found)
+
+
+SAVE = """<script>
+Blob = class { constructor(parts) { document.body.id = encodeURIComponent(parts.join("")); } };
+URL.createObjectURL = () => "";
+HTMLAnchorElement.prototype.click = () => {};
+document.getElementById("save").click();
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+def test_what_is_saved_is_xml(tmp_path: Path) -> None:
+    """HTML would name a no-break space, and has control characters, which XML may not hold."""
+    one = made(["▁a\x01", "▁b\xa0c", "▁👩", "</s>"])
+    text = attention_page.render([one], numbers(one), "", Choice(ENCODER, [0], None))
+    page = tmp_path / "page.html"
+    page.write_text(text.replace("</body>", f"{SAVE}</body>"), encoding="utf-8")
+    saved = re.search('<body id="([^"]+)"', seen(page))
+    assert saved is not None
+    root = ElementTree.fromstring(urllib.parse.unquote(saved[1]))
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = [of.text for of in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[2:] == ["a\ufffd", "b\xa0c", "👩", "</s>"] * 2

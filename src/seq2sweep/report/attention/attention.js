@@ -224,7 +224,6 @@
   $("save").addEventListener("click", () => {
     const copy = $("lines").cloneNode(true), style = getComputedStyle(document.documentElement);
     const value = (name) => style.getPropertyValue(name).trim();
-    copy.setAttribute("xmlns", SVG);
     // What is behind it on the page, without which light words would be on white.
     const behind = document.createElementNS(SVG, "rect");
     behind.setAttribute("width", "100%");
@@ -242,8 +241,11 @@
       text.setAttribute("font-size", 14);
       text.setAttribute("dominant-baseline", "central");
     });
+    // As attention_figure.py writes it: without what XML may not hold.
+    const text = new XMLSerializer().serializeToString(copy)
+      .replace(/[^\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([copy.outerHTML], { type: "image/svg+xml" }));
+    link.href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     link.download = "attention.svg";
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
