@@ -252,6 +252,18 @@ def test_html_stands_alone_and_escapes() -> None:
     assert found.count("<tr") == found.count("</tr>")
 
 
+def test_no_note_of_the_html_has_backticks() -> None:
+    record = table3_sweep() | {"budget": "flops"}
+    big = next(one for one in record["trials"] if one["row"] == "big")
+    big |= {"status": "finished", "cause": None, "bleu": 55.0, "bleu_paper": 55.0}
+    del big["changes"]["train.steps"]
+    record["trials"][1] |= {"status": "refused", "cause": "run `seq2sweep doctor`", "bleu": None}
+    found = html(tables(record), "x")
+    assert found.count("<code>sweep.budget: flops</code>") == 2
+    assert "<code>seq2sweep doctor</code>" in found
+    assert "`" not in found
+
+
 def test_html_is_what_the_page_shows() -> None:
     found = html(tables(table3_sweep(3)), "x")
     for heading in (*table.headings(BLEU), *paper.headings(BLEU)):
