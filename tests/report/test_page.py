@@ -99,6 +99,20 @@ def test_paper_has_all_columns(rendered: str) -> None:
     assert "@page { size: landscape; " in style
 
 
+def check_boxes(rendered: str) -> None:
+    """Each box that scrolls can be scrolled by keys too, and has a name."""
+    boxes = re.findall('<div class="(?:[^"]* )?scroll"([^>]*)>', rendered)
+    assert boxes
+    for box in boxes:
+        assert re.fullmatch(' tabindex="0" role="region" aria-label="[^"]+"', box), box
+
+
+def test_boxes_scroll_by_keys() -> None:
+    bins = [{"shortest": 5, "longest": 8, "sentences": 1260, "bleu": 70.14}]
+    evaluate = {**results().evaluate, "by_length": bins}
+    check_boxes(changed(sweep=positions_sweep(), evaluate=evaluate))
+
+
 def test_no_backtick_is_left_in_the_text(rendered: str) -> None:
     assert "<code>sweep.method: table2</code>" in rendered
     body = re.sub("<(script|style).*?</\\1>", "", rendered, flags=re.DOTALL)

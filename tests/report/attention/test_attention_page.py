@@ -19,6 +19,7 @@ import pytest
 from seq2sweep.evaluate.attention import head_numbers
 from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
 from seq2sweep.report.attention import attention_figure, attention_page
+from tests.report.test_page import check_boxes
 
 ENCODER, DECODER, MEMORY = (
     "encoder.1.attention",
@@ -97,6 +98,8 @@ def test_the_page_holds_all_it_needs() -> None:
     assert {of["number"] for of in found["layers"]} == {2}
     assert page.cells[:2] == ["Encoder, layer 2", "1"]
     assert page.cells.count("−0.012") == 9
+    # Its other boxes have words and buttons that can be reached by keys.
+    check_boxes(attention_page.render([], numbers(one), ""))
 
 
 def test_a_large_model_stays_below_a_megabyte() -> None:

@@ -24,7 +24,7 @@ from seq2sweep.stages import stage
 from tests.report.made_up_parsing import evaluate, parser, parses, parsing_results
 from tests.report.made_up_results import results
 from tests.report.parsing_sweep import of_parsing
-from tests.report.test_page import Tags
+from tests.report.test_page import Tags, check_boxes
 from tests.report.test_table2 import made_up
 
 
@@ -42,6 +42,7 @@ def test_page_is_whole(rendered: str) -> None:
     named = [value for _, name, value in tags.attributes if name == "aria-labelledby"]
     targets = re.findall(r'(?:href="|url\()#([^")]+)', rendered)
     assert {*named, *targets} <= set(identifiers)
+    check_boxes(rendered)
     sections = {"results", "labels", "phenomena", "by-length", "table4", "trees", "provenance"}
     assert sections <= set(identifiers)
 
