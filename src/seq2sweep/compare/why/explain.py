@@ -173,8 +173,9 @@ def _require_same_score(output: Output, other: Output) -> None:
         if ours != theirs:
             raise UserError(
                 f"their BLEU is not the same: {key} is {ours} for {output.name}, {theirs} for "
-                f"{other.name}; translate one text by both (`seq2sweep translate`), and `seq2sweep "
-                "score` scores each by its reference"
+                f"{other.name}"
+                + "; `seq2sweep score --lowercase` scores translations of both by one reference"
+                * (key == "lowercase")
             )
 
 
