@@ -1541,7 +1541,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/compare/why/test_line_alignment.py": {
         f"{PACKAGE}/compare/why/line_alignment.py": [
             ("            moves[i] = best <= out", "            moves[i] = False"),
-            ("chosen = both if other_set else range(count)", "chosen = range(count)"),
+            ("chosen = range(count) if name == LINE_SHIFT else both", "chosen = range(count)"),
         ],
     },
     "tests/compare/why/test_text_causes.py": {
