@@ -340,7 +340,7 @@ def _other(output: Output, found: Waterfall, other: Output, untested: Untested) 
     run = output.run if other.run is None and same else other.run
     if run is not None:
         with contextlib.suppress(NotComparableError):
-            causes += contamination(run)
+            causes = [*causes, *contamination(run)]
     theirs = waterfall(lambda undone: other.texts, causes, other.score)
     left = rounded(theirs.end - found.end)
     return {"name": other.name, "bleu": theirs.bleu, "steps": theirs.steps, "left": left}
