@@ -19,7 +19,7 @@ import yaml
 from dvc import dirs
 
 from seq2sweep.hardware import peak_flops
-from seq2sweep.planning.machine import KEYS
+from seq2sweep.planning.prices import KEYS
 from tests.infra.files import (
     INFRA,
     ROOT,
