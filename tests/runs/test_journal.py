@@ -7,6 +7,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,23 +140,37 @@ def test_checkpoints_of_a_run_that_had_finished_are_told_again_and_then_its_end(
     assert told() == first + again
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_a_writer_that_was_cut_off_writes_over_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """A file server gives its lock to the next one after a while."""
-    monkeypatch.setattr("seq2sweep.storage.retry.time.sleep", lambda seconds: None)
-    path = tmp_path / "journal.jsonl"
+    """A file server gives its lock to the next one; fails: in the middle of a line."""
+    path, written = tmp_path / "journal.jsonl", b""
     with contextlib.ExitStack() as stack:
         old = stack.enter_context(contextlib.closing(Journal(path)))
         old.append(CheckpointDue(4, {"loss": 1.0}, pytest.fail))
-        new = stack.enter_context(contextlib.closing(Journal(path)))
-        new.append(CheckpointDue(12, {"loss": 1.0}, pytest.fail))
-        written = path.read_bytes()
-        with pytest.raises(OSError, match="another process has written to it") as caught:
-            old.append(CheckpointDue(16, {"loss": 1.0}, pytest.fail))
-        assert caught.value.filename == str(path)
+
+        def go_on(*_: Any) -> int:
+            nonlocal written
+            monkeypatch.undo()
+            new = stack.enter_context(contextlib.closing(Journal(path)))
+            for step in (12, 16):
+                new.append(CheckpointDue(step, {"loss": 1.0}, pytest.fail))
+            written = path.read_bytes()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        if fails:
+            monkeypatch.setattr("seq2sweep.storage.retry.PAUSES", (0.0,))
+            monkeypatch.setattr(os, "pwrite", go_on)
+        else:
+            with pytest.raises(OSError, match="Input/output error"):
+                go_on()
+        with pytest.raises(
+            OSError, match="another process trains this run, too: end one"
+        ) as caught:
+            old.append(CheckpointDue(20, {"loss": 1.0}, pytest.fail))
+        assert str(path) in str(caught.value)
         assert path.read_bytes() == written
-        new.append(CheckpointDue(16, {"loss": 1.0}, pytest.fail))
     assert [entry["step"] for entry in journal.entries(path)] == [4, 12, 16]
 
 

@@ -48,7 +48,7 @@ class Journal:
         self._path = path
         self._file = with_retries(lambda: os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         self._end = with_retries(lambda: _last_line_end(self._file))
-        self._torn = True
+        self._most = with_retries(lambda: os.fstat(self._file).st_size)  # with a line that is torn
         self._last = with_retries(lambda: _last_steps(path))
 
     def append(self, event: Event) -> None:
@@ -76,15 +76,16 @@ class Journal:
         size = os.fstat(self._file).st_size
         if size < self._end:
             raise _lost(self._path)  # or there would be a hole before the line
-        if size > self._end and not self._torn:
-            # A file server gives the lock of a machine that was cut off to the next one.
-            raise OSError(errno.EIO, "another process has written to it", str(self._path))
-        if self._torn:
+        if size > self._most:
+            # A file server gives the lock of a machine that was cut off to the next one. Without a
+            # number, as waiting does not mend it.
+            raise OSError(f"{self._path}: another process trains this run, too: end one of them")
+        if size > self._end:
             os.ftruncate(self._file, self._end)
-        self._torn = True
+        self._most = self._end + len(line)
         if os.pwrite(self._file, line, self._end) != len(line):
             raise OSError(errno.ENOSPC, "no space left for the run's journal")
-        self._end, self._torn = self._end + len(line), False
+        self._end = self._most
 
     def sync(self) -> None:
         """Have on the disk itself what a checkpoint builds upon.
