@@ -139,6 +139,7 @@ SURVIVED: dict[str, tuple[Page, list[int]]] = {
     "weak tag": (Page(etag='W/"{}"', cut_after=100_000, cuts=1), [0, 100_000]),
     "odd length": (Page(headers={"Content-Length": "9" * 5000}), [0]),
     "called a web page": (Page(headers=HTML), [0]),
+    "called a web page, chunked": (Page(chunked=True, headers=HTML), [0]),
     "no date to wait for": (Page(statuses=[503], retry_after="soon"), [0, 0]),
 }
 

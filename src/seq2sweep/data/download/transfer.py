@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,27 +210,32 @@ def _ask(address: str, archive: Archive, partial: Partial) -> bool:
         return False
     start, validator = partial.continuation(address, archive.digest is not None)
     with contextlib.closing(remote.open_at(address, start, validator)) as body:
-        if None in (archive.bytes, body.total):  # nothing else tells it from the file in time
-            if body.is_page and not archive.file.lower().endswith((".htm", ".html")):
-                raise UnavailableError("serves a web page (text/html)", tries=1)
-        elif body.total != archive.bytes:
+        if None not in (archive.bytes, body.total) and body.total != archive.bytes:
             raise UnavailableError(f"serves {body.total} bytes instead of {archive.bytes}", tries=1)
         if archive.bytes is None and archive.digest is None and not body.end_shows:
             raise UnavailableError(
                 "does not say how long the file is, nor does the registry", tries=1
             )
+        blocks = iter(body.read, b"")
+        if body.is_page and body.start == 0:
+            first = next(blocks, b"")
+            # Before it takes the place of what was downloaded.
+            named = archive.file.lower().endswith((".htm", ".html"))
+            if not named and first.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+                raise UnavailableError("serves a web page (text/html)", tries=1)
+            blocks = itertools.chain([first] * bool(first), blocks)
         if body.start != partial.size:
             partial.restart()
         partial.note(address, body.validator)
         if archive.bytes is None:
             partial.expect(body.total or 0)
-        _copy(body, partial, body.total if archive.bytes is None else archive.bytes)
+        _copy(blocks, partial, body.total if archive.bytes is None else archive.bytes)
     return body.start == 0
 
 
-def _copy(body: remote.Body, partial: Partial, expected: int | None) -> None:
+def _copy(blocks: Iterable[bytes], partial: Partial, expected: int | None) -> None:
     began, before = time.monotonic(), partial.size
-    while block := body.read():
+    for block in blocks:
         partial.pause()
         if expected is not None and partial.size + len(block) > expected:
             partial.restart()
