@@ -90,8 +90,8 @@ def check_address(uri: str, key: str) -> None:
         raise UserError(
             f"{key}: the address of the server or the database cannot be read: it must be like "
             "http://host:5000 or postgresql://host:5432/name, with USER:PASSWORD@ before the host; "
-            "inside a name, password or path write white space and @ # / ? [ ] \\ as "
-            "%20 %40 %23 %2F %3F %5B %5D %5C"
+            "inside a name or password write % as %25, then white space and @ # / ? [ ] \\ as "
+            "%20 %40 %23 %2F %3F %5B %5D %5C; in a path white space and @ as %20 %40"
         )
 
 
