@@ -167,7 +167,7 @@ def test_page_says_when_the_commit_is_not_all() -> None:
     assert "<td>0ld3r0</td>" in text
     # As in a job, whose params.yaml may differ from the commit's without a word of it.
     text = changed(tree={"git.commit": "4ad1c0", "git.dirty": "unknown"}, lineage=lineage)
-    assert "git checkout 4ad1c0   # and the params.yaml of this run: lineage.json in MLf" in text
+    assert "git checkout 4ad1c0   # and, if it differs, the params.yaml of this run (lineag" in text
     text = changed(tree={"git.commit": "4ad1c0", "git.dirty": "false"}, lineage=lineage)
     assert "git checkout 4ad1c0\n" in text
     assert "git checkout" not in changed(tree={"git.commit": "unknown"}, lineage=lineage)

@@ -245,6 +245,6 @@ def _commit(tree: Mapping[str, str]) -> str | None:
         "true": "   # and changes that were not committed",
         "false": "",
         # As in a job, where $SEQ2SWEEP_COMMIT says nothing of params.yaml.
-        "unknown": "   # and the params.yaml of this run: lineage.json in MLflow has its values",
+        "unknown": "   # and, if it differs, the params.yaml of this run (lineage.json in MLflow)",
     }
     return commit + more[tree.get("git.dirty", "unknown")]
