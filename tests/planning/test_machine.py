@@ -275,7 +275,7 @@ def test_fewer_workers_than_must_be_there_are_not_counted(
 ) -> None:
     monkeypatch.setattr(machine, "available_cpus", lambda: 2)
 
-    def planned(fewest: int, **more: int) -> machine.Machine:
+    def planned(fewest: int, **more: int | str) -> machine.Machine:
         changes = {"workers": 8, "min_workers": fewest, **more}
         named = {f"cluster.{key}": value for key, value in changes.items()}
         return machine.planned(preset("phrasebook", **named), None, project, None)
@@ -289,8 +289,13 @@ def test_fewer_workers_than_must_be_there_are_not_counted(
         assert not here.enough
         said = f"{fewest} workers of {each} CPU each do not fit 2 CPUs: lower cluster.{less}"
         assert here.notes == [said]
+    # On a cluster, which is not asked, all may have room.
+    elsewhere = planned(1, cpus_per_worker=1, address="10.0.0.1:6379")
+    assert not elsewhere.enough
+    assert "8 workers of 1 CPU each do not fit 2 CPUs: lower cluster.workers" in elsewhere.notes
     # Of GPUs alike.
     have_h200s(4, monkeypatch)
+    assert not planned(3, gpus_per_worker=1, address="10.0.0.1:6379").enough
     some = planned(3, gpus_per_worker=1)
     assert (some.device.name, some.device.count, some.workers) == ("H200", 4, 4)
     assert some.notes[0].startswith("of 8 workers 4 have room here: ")

@@ -220,8 +220,17 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
     )
 
 
+def _is_elsewhere(cluster: ClusterConfig) -> bool:
+    return bool(cluster.running_address or cluster.job_server)
+
+
+def _fewest(cluster: ClusterConfig) -> int:
+    """Workers with which a run starts here; on a cluster, which is not asked, all have room."""
+    return cluster.workers if _is_elsewhere(cluster) else cluster.min_workers or cluster.workers
+
+
 def _elsewhere(cluster: ClusterConfig) -> list[str]:
-    if not (cluster.running_address or cluster.job_server):
+    if not _is_elsewhere(cluster):
         return []
     return [
         "a cluster is named, by params.yaml or $RAY_ADDRESS, and is not asked: this is for the "
@@ -243,7 +252,7 @@ def _cpus(config: Config, storage: Path) -> Machine:
     cluster, sweep, notes = config.cluster, config.sweep, []
     device = Device("CPU", available_cpus(), "float32").in_precision_of(config)
     workers, cpus = cluster.workers, device.count
-    fewest = cluster.min_workers or workers
+    fewest = _fewest(cluster)
     # As a run has it: where not all have room, the most with which the fewest do.
     threads = cluster.cpus_per_worker or max(1, cpus // (workers if workers <= cpus else fewest))
     notes += _elsewhere(cluster)
@@ -255,7 +264,7 @@ def _cpus(config: Config, storage: Path) -> Machine:
         )
         return Machine(device, workers, enough=False, notes=notes)
     if threads * fewest > cpus:
-        mends = [f"cluster.{'min_' * bool(cluster.min_workers)}workers"] * (fewest > 1)
+        mends = [f"cluster.{'min_' * (fewest < workers)}workers"] * (fewest > 1)
         mends += ["cluster.cpus_per_worker"] * (threads > 1)  # null is 1 here
         less = " or ".join(mends)
         notes.append(f"{fewest} workers of {threads} CPU each do not fit {cpus} CPUs: lower {less}")
@@ -335,7 +344,7 @@ def local_gpus(config: Config, project: Path) -> Device | None:
     for cluster.min_workers; else None."""
     cluster = config.cluster
     count = min(cluster.workers, torch.cuda.device_count()) * cluster.gpus_per_worker
-    if not count or count < (cluster.min_workers or cluster.workers):
+    if not count or count < _fewest(cluster):
         return None
     name = torch.cuda.get_device_name(0).removeprefix("NVIDIA ")
     precision = choose_precision(config.train.precision, torch.device("cuda"), config.model.d_model)
