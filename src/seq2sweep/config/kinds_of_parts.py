@@ -19,7 +19,7 @@ MODEL = Path(__file__).parents[1] / "model"
 def names(folder: str) -> tuple[str, ...]:
     """Of the kinds of a part, sorted: of files that Python can import."""
     stems = (file.stem for file in (MODEL / folder).glob("[!_]*.py"))
-    return tuple(sorted(stem for stem in stems if stem.isidentifier()))
+    return tuple(sorted(stem for stem in stems if "." not in stem))
 
 
 def is_shared(folder: str, kind: str) -> bool:
