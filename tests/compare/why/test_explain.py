@@ -153,6 +153,10 @@ def test_an_output_that_was_cut_off_is_scored_by_what_it_has() -> None:
     assert "The 150 references are no test set whose sha256 is known; there are 100 " in overview(
         found
     )
+    # Whatever the last line has become.
+    for last in (GOOD[99][:12], REFERENCES[120][:40]):
+        (step,) = explain(output([*GOOD[:99], last]))["steps"]
+        assert step["cause"] == "missing lines", last
     # Surplus lines move nothing, and are told.
     more = explain(output([*GOOD, "Ja."]))
     assert (more["steps"], more["translations"]) == ([], 151)
@@ -203,6 +207,21 @@ def test_a_fault_of_the_references_is_named_too() -> None:
     lower = [[line.lower() for line in lines] for lines in (GOOD, REFERENCES)]
     assert found["steps"][0]["cause"] == "case"
     assert found["steps"][0]["bleu"] == pytest.approx(sacre_bleu(*lower), abs=1e-3)
+
+
+def test_of_lines_that_are_missing_and_shifted_one_cause_is_tested() -> None:
+    found = explain(output([line for i, line in enumerate(GOOD) if i % 3]))
+    assert [step["cause"] for step in found["steps"]] == ["line shift"]
+    assert found["not_tested"]["missing lines"].startswith("lines are shifted too")
+
+
+@pytest.mark.parametrize(
+    ("end", "tested"), [("", False), ("།", True), ("។", True), ("။", True), (".", True)]
+)
+def test_lengths_are_tested_where_references_end_with_a_mark(end: str, tested: bool) -> None:
+    lines = [f"བོད་ཡིག {n} ཡི་གེ{end}" for n in range(40)]
+    found = explain(dataclasses.replace(output(lines, lines), target="bo"))
+    assert ("cut lengths" in found["not_found"]) == tested
 
 
 def test_of_two_texts_in_lower_case_nothing_tells_the_case() -> None:

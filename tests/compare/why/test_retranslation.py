@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,6 @@ from seq2sweep.compare.scored_run import NotComparableError, find
 from seq2sweep.compare.why import retranslation
 from seq2sweep.compare.why.explain import PAPER, Output, explain, output_of
 from seq2sweep.compare.why.retranslation import papers_config, papers_row
-from seq2sweep.compare.why.waterfall import Texts
 from seq2sweep.config import Config, EvaluateConfig
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header, write_split
@@ -270,18 +270,32 @@ def test_sentences_that_were_trained_on_are_left_out(
     assert step["evidence"].startswith(f"{len(SEEN)} of {COUNT} sentences")
 
 
-def test_what_is_left_out_is_left_out_of_the_other_output_too(
-    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]]
+@pytest.mark.parametrize("side", ["both", "ours", "theirs", "unknown"])
+def test_what_one_side_was_trained_on_is_left_out_of_both(
+    project: Path, tiny_config: Config, made_up_model: list[dict[str, Any]], side: str
 ) -> None:
-    """Else two runs of the same text would differ by what both have seen."""
+    """Else two outputs of the same text would differ by what one has seen."""
     trained_on([SOURCES[i] for i in SEEN], ["y"] * len(SEEN))
     bad = [REFERENCES[i] if i in SEEN else line for i, line in enumerate(GOOD)]
     evaluated(tiny_config, bad)
-    of_file = Output("other.de", Texts(bad, REFERENCES), "de", "en")
-    for other in (run(), of_file):
-        goal = explain(run(), other)["against"]
-        assert [step["cause"] for step in goal["steps"]] == ["contamination"]
-        assert goal["left"] == 0
+    first, here = run(), Path.cwd()
+    shutil.copytree(here, here.parent / "other")
+    os.chdir(here.parent / "other")
+    if side == "unknown":
+        Path("data/clean/train.source.txt").unlink()
+    elif side != "both":
+        trained_on(["x"], ["y"])
+        evaluated(tiny_config, bad)
+    os.chdir(here)
+    second = output_of(find(str(here.parent / "other")))
+    ours, theirs = (second, first) if side == "theirs" else (first, second)
+    found = explain(ours, theirs)
+    goal = found["against"]
+    assert goal["left"] == 0
+    known = [] if side == "unknown" else ["contamination"]
+    assert [step["cause"] for step in found["steps"]] == known
+    assert [step["cause"] for step in goal["steps"]] == known
+    assert ("contamination" in found["not_tested"]) == (side == "unknown")
 
 
 def test_lines_that_are_left_out_do_not_move_those_of_other_causes(

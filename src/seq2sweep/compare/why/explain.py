@@ -6,7 +6,6 @@ all else is listed as not tested, with what it would take.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import operator
 from collections.abc import Callable, Iterator
@@ -204,7 +203,8 @@ def _found(
     decoding = {cause.name for cause in causes}
     causes += [cause for cause in _in_text(output, untested) if cause.name not in decoding]
     try:
-        causes += contamination(output.run)  # last: it takes lines away that others count
+        # Last: it takes lines away that others count.
+        causes += contamination(*_trained_alike(output, against))
     except NotComparableError as error:
         untested[CONTAMINATION] = str(error)
     if again is None or not decoding:
@@ -220,6 +220,15 @@ def _found(
     return dataclasses.replace(found, bleu=before)
 
 
+def _trained_alike(output: Output, other: Output | str | None) -> list[ScoredRun]:
+    """The runs whose training text tells what is left out: of both, where the score of one is
+    compared with that of the other, on the same sentences."""
+    runs = [output.run]
+    if isinstance(other, Output) and other.texts.references == output.texts.references:
+        runs.append(other.run)
+    return [run for run in runs if run is not None]
+
+
 def _in_text(output: Output, untested: Untested) -> list[Cause]:
     """What the lines themselves show."""
     causes = [*_of_lines(output, untested)]
@@ -228,6 +237,9 @@ def _in_text(output: Output, untested: Untested) -> list[Cause]:
         texts = cause.undo(texts)
     texts = texts.aligned()
     untested.update(_not_shown(texts, output.lowercase))
+    ended = sum(text_causes.ENDING.search(line) is not None for line in texts.references)
+    if output.run is None and 20 * ended < len(texts.references):
+        untested[text_causes.CUT] = "hardly a reference ends with a mark that would be missing"
     return [*causes, *text_causes.find(texts, output.target)]
 
 
@@ -265,6 +277,8 @@ def _of_lines(output: Output, untested: Untested) -> Iterator[Cause]:
     elif found := line_alignment.find(texts):
         if found.name == TEST_SET:
             untested |= dict.fromkeys(ALIGNED, OTHER_LINES)
+        elif found.name == LINE_SHIFT and len(texts.hypotheses) < len(texts.references):
+            untested[MISSING] = "lines are shifted too: those without a translation count as empty"
         yield found
     if not tried and known_test_sets.known(texts.references) is None:
         untested[TEST_SET] = "the references' sha256 is not known, nor another set cached"
@@ -336,11 +350,11 @@ def _other(output: Output, found: Waterfall, other: Output, untested: Untested) 
     if not same:
         untested[TEST_SET] = f"{other.name} is scored against other references"
     causes = _in_text(other, {})
-    # Of a file with the same references, what is left out on this side is left out there too.
-    run = output.run if other.run is None and same else other.run
-    if run is not None:
-        with contextlib.suppress(NotComparableError):
-            causes = [*causes, *contamination(run)]
+    if other.run is not None:
+        try:
+            causes = [*causes, *contamination(*_trained_alike(other, output))]
+        except NotComparableError as error:
+            untested[CONTAMINATION] = f"of {other.name}: {error}"
     theirs = waterfall(lambda undone: other.texts, causes, other.score)
     left = rounded(theirs.end - found.end)
     return {"name": other.name, "bleu": theirs.bleu, "steps": theirs.steps, "left": left}

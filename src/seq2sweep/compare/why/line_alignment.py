@@ -26,6 +26,8 @@ ROWS = 512
 """References whose similarities to all translations are in memory at once."""
 GAP = 0.33
 """What a line that is left out costs, where similarities are from 0 to 1."""
+ONE_LINE = 1.0
+"""What a line brings that is its reference."""
 GRAM = 4
 BUCKETS = 1 << 18
 
@@ -46,6 +48,8 @@ def find(texts: Texts) -> Cause | None:
     """
     partner = align(texts.hypotheses, texts.references)
     count = len(texts.references)
+    if _are_in_place(texts, partner):
+        partner = [i if i < len(texts.hypotheses) else None for i in range(count)]
     if len(texts.hypotheses) == count and partner == [*range(count)]:
         return None
     both = [i for i, j in enumerate(partner) if j is not None]
@@ -68,6 +72,20 @@ def find(texts: Texts) -> Cause | None:
         return Texts(hypotheses, [reference for _, reference in found])
 
     return Cause(name, evidence, undo, of_lines=True)
+
+
+def _are_in_place(texts: Texts, partner: Sequence[int | None]) -> bool:
+    """Whether there are too few translations, and all but a line stand as well where they are: one
+    that was broken off may be as much like a reference without a translation."""
+    there = len(texts.hypotheses)
+    if not 0 < there < len(texts.references):
+        return False
+    columns, rows = _vectors(texts.hypotheses), _vectors(texts.references)
+    pairs = [(i, j) for i, j in enumerate(partner) if j is not None]
+    aligned = sum(rows[i].multiply(columns[j]).sum() for i, j in pairs if i != j)
+    placed = {j for i, j in pairs if i == j}
+    plain = sum(rows[i].multiply(columns[i]).sum() for i in range(there) if i not in placed)
+    return bool(aligned - plain < ONE_LINE)
 
 
 def align(hypotheses: Sequence[str], references: Sequence[str]) -> list[int | None]:

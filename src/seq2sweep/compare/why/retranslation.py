@@ -220,12 +220,34 @@ def _texts_of_training(run: ScoredRun) -> dict[str, str]:
     return texts
 
 
-def contamination(run: ScoredRun) -> list[Cause]:
-    """Sentences of the test set that the run was trained on: they are left out of the score.
+def contamination(*runs: ScoredRun) -> list[Cause]:
+    """Sentences of the test set that one of the runs was trained on: they are left out of the
+    score.
 
     Such a pair has the source or the target of one that was tested, as in `prepare.drop`. Empty
     where there are none. Raises NotComparableError where either text is not there, or is another.
+    runs: of one test set.
     """
+    seen, count = set[int](), 0
+    for run in runs:
+        of_run, count = _seen(run)
+        seen |= of_run
+    kept = [i for i in range(count) if i not in seen]
+    if not seen:
+        return []
+    if not kept:
+        raise NotComparableError("every sentence is in the training text")
+
+    def undo(given: Texts) -> Texts:
+        return Texts(*([lines[i] for i in kept] for lines in vars(given).values()))
+
+    evidence = f"{len(seen)} of {count} sentences are in the training text, and are left out"
+    return [Cause(CONTAMINATION, evidence, undo)]
+
+
+def _seen(run: ScoredRun) -> tuple[set[int], int]:
+    """Which sentences of its test set a run was trained on, and of how many; errors as of
+    `contamination`."""
     test_set = run.scores and run.scores.test_set
     if not test_set:
         raise NotComparableError(str(run.unknown))
@@ -244,15 +266,4 @@ def contamination(run: ScoredRun) -> list[Cause]:
         wanted = set(lines)
         trained_on = {line for line in read_lines(path) if line in wanted}
         seen |= {i for i, line in enumerate(lines) if line in trained_on}
-    count = len(lines)
-    kept = [i for i in range(count) if i not in seen]
-    if not seen:
-        return []
-    if not kept:
-        raise NotComparableError("every sentence is in the training text")
-
-    def undo(given: Texts) -> Texts:
-        return Texts(*([lines[i] for i in kept] for lines in vars(given).values()))
-
-    evidence = f"{len(seen)} of {count} sentences are in the training text, and are left out"
-    return [Cause(CONTAMINATION, evidence, undo)]
+    return seen, len(lines)

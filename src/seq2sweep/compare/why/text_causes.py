@@ -346,10 +346,10 @@ def _filled(line: str, reference: str) -> str:
 
 # --- cut lengths ---------------------------------------------------------------------------------
 
-_ENDING = re.compile(r"[.!?…:;。！？：；।॥؟۔][\"'“”»«)\]」』）]*$")
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+ENDING = re.compile(r"[.!?…:;。！？：；।॥؟۔།༎။៕។][\"'“”»«)\]」』）]*$")
+_UNSPACED = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 """Of scripts without blanks between words, though other words among them have some: Thai, Lao,
-Burmese, Khmer, Japanese and Chinese."""
+Tibetan, Burmese, Khmer, Japanese and Chinese."""
 FEWEST = 3
 
 
@@ -392,7 +392,7 @@ def _longest_broken(texts: Texts, measure: Callable[[str], int]) -> list[int]:
     )
     for rank, i in enumerate(longest_first, 1):
         ours, theirs = texts.hypotheses[i], texts.references[i]
-        if _ENDING.search(theirs) and not _ENDING.search(ours):
+        if ENDING.search(theirs) and not ENDING.search(ours):
             broken.append(i)
             if 2 * len(broken) > rank:
                 best = [*broken]
