@@ -19,8 +19,8 @@ def compile_layers(model: Architecture, device: torch.device) -> None:
     """
     import torch._inductor.config as inductor  # two seconds
 
-    # A trial before this one, in this process, may have had other layers: of one place in the code
-    # PyTorch keeps eight forms.
+    # A trial before this one, in this process, may have had other layers, and of one place in the
+    # code PyTorch keeps so many forms and no more (`loop._keep_forms`).
     torch._dynamo.reset()
     # Kernels from the disk may have been made by a process with more threads than this one has.
     inductor.cpp.dynamic_threads = True
