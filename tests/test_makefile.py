@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -77,3 +78,23 @@ def test_clean_leaves_texts_and_models_of_the_users_own(tmp_path: Path) -> None:
     command = ["make", "--file", str(ROOT / "Makefile"), "clean"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert [name for name in (*made, *own) if (tmp_path / name).exists()] == own
+
+
+@pytest.mark.parametrize(
+    "held", ["train-1/lock", "train-1/writer.lock", "tracking/1/records.jsonl"]
+)
+def test_clean_removes_nothing_under_a_process_that_works(tmp_path: Path, held: str) -> None:
+    lock = tmp_path / "runs" / held
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/seq2sweep").symlink_to("/bin/true")
+    command = ["make", "--file", str(ROOT / "Makefile"), "clean"]
+    with lock.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert refused.returncode == 2
+        assert "a process is working in runs: wait for its end, or end it" in refused.stdout
+        assert lock.exists()
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert not (tmp_path / "runs").exists()
