@@ -4,6 +4,7 @@ Run from the project's folder, as `python -m pipeline.<stage>`.
 """
 
 import gc
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -15,6 +16,10 @@ if (own / "seq2sweep").is_dir():
 
 try:
     from seq2sweep.console import quiet_environment
+
+    for package in ("numpy", "sentencepiece", "torch", "ray", "mlflow"):  # not imported yet
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(name=package)
 except ModuleNotFoundError as missing:
     print(
         f"seq2sweep: {sys.executable} has no module {missing.name}: call `make install`, then "

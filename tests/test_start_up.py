@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from tests.clone import ROOT
 
 SLOW = ("torch", "torch._dynamo", "ray", "mlflow", "pandas", "matplotlib", "scipy")
 """Each takes half a second or more to load."""
@@ -30,6 +33,18 @@ def test_no_slow_library_is_loaded_in_vain(module: str) -> None:
     code = f"import sys, {module}; print(*[name for name in {SLOW} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == NEEDS[module]
+
+
+def test_a_python_without_the_packages_is_told() -> None:
+    """As where DVC is of another environment than the project."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "pipeline.prepare"],
+        cwd=ROOT, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "has no module numpy: call `make install`, then `. .venv/bin/activate`" in line
 
 
 @pytest.mark.parametrize(("started_as", "enabled"), [("-m", "False"), ("pytest", "True")])
