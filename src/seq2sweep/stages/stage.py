@@ -79,7 +79,7 @@ def run(
 
             bootstrap_seed()
         console.say(f"\n== {name} · {about}")
-        with _unchanged(name, config), console.never_silent(name):
+        with console.never_silent(name), _unchanged(name, config):
             if as_job(config) and submit.runs_as_job(config):
                 submit.run_stage(Path.cwd(), config, name)
             else:
