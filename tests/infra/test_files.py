@@ -253,6 +253,38 @@ def test_the_folder_is_held_until_a_stage_has_saved(
     subprocess.run([INFRA / "in-project", shared, "true"], env=environment, check=True)
 
 
+def test_the_folder_is_not_held_by_who_calls(tmp_path: Path) -> None:
+    """Who has the mark of another call, as a shell that such a call has left."""
+    source, shared = tmp_path / "source", tmp_path / "shared"
+    for folder in (source, shared):
+        (folder / ".git").mkdir(parents=True)
+        (folder / "params.yaml").write_text("")
+    environment = os.environ | {"SOURCE": str(source), "IN_PROJECT": str(shared)}
+    done = subprocess.run([INFRA / "in-project", shared, "true"], env=environment, timeout=60)
+    assert done.returncode == 0
+
+
+def test_a_signal_ends_the_wait_for_what_goes_on(tmp_path: Path) -> None:
+    """As for a server that was started to stay."""
+    source, shared = tmp_path / "source", tmp_path / "shared"
+    for folder in (source, shared):
+        (folder / ".git").mkdir(parents=True)
+        (folder / "params.yaml").write_text("")
+    command = [INFRA / "in-project", shared, "sh", "-c", "sleep 300 >/dev/null 2>&1 & exit 3"]
+    environment = os.environ | {"SOURCE": str(source)}
+    with subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as first:
+        assert first.stderr is not None
+        try:
+            said = "in-project: waiting until all that it has started has ended; a signal ends that"
+            assert said in [first.stderr.readline().strip() for _ in range(2)]
+            first.terminate()
+            assert first.wait(60) == 3
+        finally:
+            os.killpg(first.pid, signal.SIGKILL)
+
+
 # --- Ray's cluster launcher ----------------------------------------------------------------------
 
 LAUNCHER = [INFRA / "ray/aws.yaml", INFRA / "ray/local.yaml"]
