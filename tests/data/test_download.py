@@ -196,6 +196,16 @@ REFUSED: dict[str, tuple[Page, str, int]] = {
         5,
     ),
     "a web page": (Page(b"<html>", chunked=True, headers=HTML), "serves a web page (text/html)", 1),
+    "a web page with a mark": (
+        Page(b"\xef\xbb\xbf \r\n<!-- a -->\n<!DOCTYPE HTML>", chunked=True, headers=HTML),
+        "serves a web page (text/html)",
+        1,
+    ),
+    "a web page in XML": (
+        Page(b'<?xml version="1.0"?>\n<html xmlns="x">', chunked=True, headers=HTML),
+        "serves a web page (text/html)",
+        1,
+    ),
     "chunked, too long": (Page(CONTENT + b"x", chunked=True), "serves more than 300000 bytes", 1),
     "chunked, too short": (Page(CONTENT[:1234], chunked=True), "serves 1234 bytes instead", 2),
 }

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,11 @@ SLOWEST = 1000
 SLOW_WINDOW = 60.0
 LOCK_POLL = 0.2
 """Seconds between two looks at whether another process is done."""
+_WEB_PAGE = re.compile(
+    rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*|<!--.*?-->\s*)*<(!doctype\s+html|html|head|script|meta|body)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How one begins, with a byte order mark, a declaration and comments before it, or without."""
 
 
 _bar_lock = threading.Lock()
@@ -218,10 +224,11 @@ def _ask(address: str, archive: Archive, partial: Partial) -> bool:
             )
         blocks = iter(body.read, b"")
         if body.is_page and body.start == 0:
-            first = next(blocks, b"")
+            first = b""
+            while len(first) < 1024 and (more := next(blocks, b"")):
+                first += more
             # Before it takes the place of what was downloaded.
-            named = archive.file.lower().endswith((".htm", ".html"))
-            if not named and first.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            if _WEB_PAGE.match(first) and not archive.file.lower().endswith((".htm", ".html")):
                 raise UnavailableError("serves a web page (text/html)", tries=1)
             blocks = itertools.chain([first] * bool(first), blocks)
         if body.start != partial.size:
