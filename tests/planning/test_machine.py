@@ -292,7 +292,7 @@ def test_fewer_workers_than_must_be_there_are_not_counted(
     # On a cluster, which is not asked, all may have room.
     elsewhere = planned(1, cpus_per_worker=1, address="10.0.0.1:6379")
     assert not elsewhere.enough
-    assert "8 workers of 1 CPU each do not fit 2 CPUs: lower cluster.workers" in elsewhere.notes
+    assert "8 workers of 1 CPU each do not fit 2 CPUs here" in elsewhere.notes
     # Of GPUs alike.
     have_h200s(4, monkeypatch)
     assert not planned(3, gpus_per_worker=1, address="10.0.0.1:6379").enough

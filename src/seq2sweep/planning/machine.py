@@ -267,7 +267,8 @@ def _cpus(config: Config, storage: Path) -> Machine:
         mends = [f"cluster.{'min_' * (fewest < workers)}workers"] * (fewest > 1)
         mends += ["cluster.cpus_per_worker"] * (threads > 1)  # null is 1 here
         less = " or ".join(mends)
-        notes.append(f"{fewest} workers of {threads} CPU each do not fit {cpus} CPUs: lower {less}")
+        mend = " here" if _is_elsewhere(cluster) else f": lower {less}"
+        notes.append(f"{fewest} workers of {threads} CPU each do not fit {cpus} CPUs{mend}")
         return Machine(device, workers, enough=False, notes=notes)
     workers = min(workers, cpus // threads)
     notes += _fewer(workers, cluster)
