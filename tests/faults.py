@@ -1558,7 +1558,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("frozenset(undone) & changed", "frozenset(changed)"),
         ],
         f"{PACKAGE}/compare/why/explain.py": [
-            ("causes += contamination(", "causes[:0] = contamination("),
+            ("causes += left_out", "causes[:0] = left_out"),
             (
                 "figure = _papers_figure(output) if",
                 "figure = ('', 27.3) if",

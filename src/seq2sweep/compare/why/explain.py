@@ -140,13 +140,16 @@ def explain(
     if isinstance(against, Output):
         _require_same_score(output, against)
     figure = _papers_figure(output) if against == PAPER else None  # before anything that takes long
-    found = _found(output, against, untested, on_start, on_done)
+    left_out, why = contamination(*_trained_alike(output, against))
+    if why:
+        untested[CONTAMINATION] = why
+    found = _found(output, against, left_out, untested, on_start, on_done)
     steps, goal = [*found.steps], None
     if figure is not None:
         more, goal = _paper(output, figure, found, untested)
         steps += more
     elif isinstance(against, Output):
-        goal = _other(output, found, against, untested)
+        goal = _other(output, found, against, left_out, untested)
     if against != PAPER:
         untested[TOKENISATION] = "scores are all of sacreBLEU's tokens; --against paper tests it"
     there = {step["cause"] for step in steps}
@@ -181,11 +184,15 @@ def _require_same_score(output: Output, other: Output) -> None:
 def _found(
     output: Output,
     against: Output | str | None,
+    left_out: list[Cause],
     untested: Untested,
     on_start: OnProgress,
     on_done: OnProgress,
 ) -> Waterfall:
-    """The causes in an output, and in `untested` those that could not be looked for."""
+    """The causes in an output, and in `untested` those that could not be looked for.
+
+    left_out: the cause of `contamination`.
+    """
     if output.run is None:
         why = "text does not tell: give the run in place of the file"
         of_decoding = [name for name in DECODING if name != text_causes.CUT]
@@ -202,11 +209,7 @@ def _found(
         untested |= dict.fromkeys(DECODING, str(error))
     decoding = {cause.name for cause in causes}
     causes += [cause for cause in _in_text(output, untested) if cause.name not in decoding]
-    try:
-        # Last: it takes lines away that others count.
-        causes += contamination(*_trained_alike(output, against))
-    except NotComparableError as error:
-        untested[CONTAMINATION] = str(error)
+    causes += left_out  # last: it takes lines away that others count
     if again is None or not decoding:
         return waterfall(lambda undone: output.texts, causes, output.score)
     found = waterfall(again.texts, causes, output.score)
@@ -344,17 +347,21 @@ def _paper(
     return steps, goal | {"left": rounded(papers - before)}
 
 
-def _other(output: Output, found: Waterfall, other: Output, untested: Untested) -> dict[str, Any]:
-    """The score of another output, and what is to be undone there."""
+def _other(
+    output: Output, found: Waterfall, other: Output, left_out: list[Cause], untested: Untested
+) -> dict[str, Any]:
+    """The score of another output, and what is to be undone there.
+
+    left_out: the cause of `contamination`, on the same sentences.
+    """
     same = output.texts.references == other.texts.references
     if not same:
         untested[TEST_SET] = f"{other.name} is scored against other references"
-    causes = _in_text(other, {})
-    if other.run is not None:
-        try:
-            causes = [*causes, *contamination(*_trained_alike(other, output))]
-        except NotComparableError as error:
-            untested[CONTAMINATION] = f"of {other.name}: {error}"
+    if not same and other.run is not None:
+        left_out, why = contamination(other.run)
+        if why:
+            untested[CONTAMINATION] = f"of {other.name}: {why}"
+    causes = [*_in_text(other, {}), *(left_out if other.run is not None else [])]
     theirs = waterfall(lambda undone: other.texts, causes, other.score)
     left = rounded(theirs.end - found.end)
     return {"name": other.name, "bleu": theirs.bleu, "steps": theirs.steps, "left": left}

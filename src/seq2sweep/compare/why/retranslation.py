@@ -220,34 +220,41 @@ def _texts_of_training(run: ScoredRun) -> dict[str, str]:
     return texts
 
 
-def contamination(*runs: ScoredRun) -> list[Cause]:
+def contamination(*runs: ScoredRun) -> tuple[list[Cause], str]:
     """Sentences of the test set that one of the runs was trained on: they are left out of the
-    score.
+    score; and of which runs that is not known, and why, or "".
 
-    Such a pair has the source or the target of one that was tested, as in `prepare.drop`. Empty
-    where there are none. Raises NotComparableError where either text is not there, or is another.
-    runs: of one test set.
+    Such a pair has the source or the target of one that was tested, as in `prepare.drop`. No cause
+    where there are none. runs: of one test set.
     """
-    seen, count = set[int](), 0
+    seen, count, unknown = set[int](), 0, list[str]()
+    several = len(runs) > 1
     for run in runs:
-        of_run, count = _seen(run)
-        seen |= of_run
+        try:
+            of_run, count = _seen(run)
+            seen |= of_run
+        except NotComparableError as error:
+            unknown.append(f"of {run.name}: {error}" if several else str(error))
+    why = "; ".join(unknown)
     kept = [i for i in range(count) if i not in seen]
     if not seen:
-        return []
+        return [], why
     if not kept:
-        raise NotComparableError("every sentence is in the training text")
+        return [], "; ".join([*unknown, "every sentence is in the training text"])
 
     def undo(given: Texts) -> Texts:
         return Texts(*([lines[i] for i in kept] for lines in vars(given).values()))
 
-    evidence = f"{len(seen)} of {count} sentences are in the training text, and are left out"
-    return [Cause(CONTAMINATION, evidence, undo)]
+    evidence = (
+        f"{len(seen)} of {count} sentences are in the training text{' of one of the two' * several}"
+        f", and are left out{f' ({why})' * bool(why)}"
+    )
+    return [Cause(CONTAMINATION, evidence, undo)], why
 
 
 def _seen(run: ScoredRun) -> tuple[set[int], int]:
-    """Which sentences of its test set a run was trained on, and of how many; errors as of
-    `contamination`."""
+    """Which sentences of its test set a run was trained on, and of how many. Raises
+    NotComparableError where either text is not there, or is another."""
     test_set = run.scores and run.scores.test_set
     if not test_set:
         raise NotComparableError(str(run.unknown))
