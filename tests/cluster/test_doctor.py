@@ -379,7 +379,11 @@ def test_mlflow(tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("uri", "retries", "said"),
     [
-        ("postgresql://mlflow:hunter2", "0", "the address of the database cannot be read"),
+        (
+            "postgresql://mlflow:hunter2",
+            "0",
+            "the address of the server or the database cannot be read",
+        ),
         ("sqlite:///mlflow.db", "no", "MLFLOW_HTTP_REQUEST_MAX_RETRIES must be a number"),
     ],
 )
