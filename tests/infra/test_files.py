@@ -217,6 +217,8 @@ def test_the_folder_is_held_until_a_stage_has_saved(
     environment = os.environ | {"SOURCE": str(source), "IN_PROJECT_SECONDS": "0"}
     with subprocess.Popen(
         [INFRA / "in-project", shared, sys.executable, "-c", DVC, STAGE],
+        # Where the tests run under nohup, it would be ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
