@@ -354,14 +354,15 @@ def _other(
 
     left_out: the cause of `contamination`, on the same sentences.
     """
-    same = output.texts.references == other.texts.references
-    if not same:
+    causes = _in_text(other, {})
+    if output.texts.references != other.texts.references:
         untested[TEST_SET] = f"{other.name} is scored against other references"
-    if not same and other.run is not None:
-        left_out, why = contamination(other.run)
-        if why:
-            untested[CONTAMINATION] = f"of {other.name}: {why}"
-    causes = [*_in_text(other, {}), *(left_out if other.run is not None else [])]
+        if other.run is not None:
+            left_out, why = contamination(other.run)
+            if why:
+                untested[CONTAMINATION] = f"of {other.name}: {why}"
+    if other.run is not None:
+        causes = [*causes, *left_out]
     theirs = waterfall(lambda undone: other.texts, causes, other.score)
     left = rounded(theirs.end - found.end)
     return {"name": other.name, "bleu": theirs.bleu, "steps": theirs.steps, "left": left}
