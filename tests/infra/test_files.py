@@ -159,11 +159,22 @@ def test_a_project_in_the_shared_folder_has_new_code_and_old_results(tmp_path: P
     assert found == new | {"params.yaml": "mine", "data/kept": "data", ".in-project.lock": ""}
 
 
-@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
-def test_a_command_that_works_in_the_shared_folder_is_not_disturbed(tmp_path: Path) -> None:
-    source, shared = tmp_path / "source", tmp_path / "shared"
+@pytest.fixture
+def projects(tmp_path: Path) -> tuple[Path, Path]:
+    """The project of an image, and the one in a folder that all share."""
+    if shutil.which("flock") is None:
+        pytest.skip("flock is not installed")
+    for name in ("source", "shared"):
+        (tmp_path / name / ".git").mkdir(parents=True)
+        (tmp_path / name / "params.yaml").write_text("")
+    return tmp_path / "source", tmp_path / "shared"
+
+
+def test_a_command_that_works_in_the_shared_folder_is_not_disturbed(
+    projects: tuple[Path, Path],
+) -> None:
+    source, shared = projects
     for folder, text in ((source, "new"), (shared, "of the first")):
-        (folder / ".git").mkdir(parents=True)
         (folder / "params.yaml").write_text(text)
     command = [INFRA / "in-project", shared, "true"]
     environment = os.environ | {"SOURCE": str(source), "IN_PROJECT_SECONDS": "0"}
@@ -196,7 +207,6 @@ echo ended
 """
 
 
-@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
 @pytest.mark.parametrize(
     ("number", "to_all", "status"),
     [
@@ -208,12 +218,12 @@ echo ended
     ],
 )
 def test_the_folder_is_held_until_a_stage_has_saved(
-    tmp_path: Path, number: signal.Signals | None, to_all: bool | None, status: int
+    projects: tuple[Path, Path],
+    number: signal.Signals | None,
+    to_all: bool | None,
+    status: int,
 ) -> None:
-    source, shared = tmp_path / "source", tmp_path / "shared"
-    for folder in (source, shared):
-        (folder / ".git").mkdir(parents=True)
-        (folder / "params.yaml").write_text("")
+    source, shared = projects
     environment = os.environ | {"SOURCE": str(source), "IN_PROJECT_SECONDS": "0"}
     with subprocess.Popen(
         [INFRA / "in-project", shared, sys.executable, "-c", DVC, STAGE],
@@ -255,23 +265,17 @@ def test_the_folder_is_held_until_a_stage_has_saved(
     subprocess.run([INFRA / "in-project", shared, "true"], env=environment, check=True)
 
 
-def test_the_folder_is_not_held_by_who_calls(tmp_path: Path) -> None:
+def test_the_folder_is_not_held_by_who_calls(projects: tuple[Path, Path]) -> None:
     """Who has the mark of another call, as a shell that such a call has left."""
-    source, shared = tmp_path / "source", tmp_path / "shared"
-    for folder in (source, shared):
-        (folder / ".git").mkdir(parents=True)
-        (folder / "params.yaml").write_text("")
+    source, shared = projects
     environment = os.environ | {"SOURCE": str(source), "IN_PROJECT": str(shared)}
     done = subprocess.run([INFRA / "in-project", shared, "true"], env=environment, timeout=60)
     assert done.returncode == 0
 
 
-def test_a_signal_ends_the_wait_for_what_goes_on(tmp_path: Path) -> None:
+def test_a_signal_ends_the_wait_for_what_goes_on(projects: tuple[Path, Path]) -> None:
     """As for a server that was started to stay."""
-    source, shared = tmp_path / "source", tmp_path / "shared"
-    for folder in (source, shared):
-        (folder / ".git").mkdir(parents=True)
-        (folder / "params.yaml").write_text("")
+    source, shared = projects
     command = [INFRA / "in-project", shared, "sh", "-c", "sleep 300 >/dev/null 2>&1 & exit 3"]
     environment = os.environ | {"SOURCE": str(source)}
     with subprocess.Popen(
