@@ -119,6 +119,39 @@ def test_a_name_that_another_module_hands_on_is_told_with_where_that_has_it_from
     assert seen[1] == seen[2]  # nobody has it from there
 
 
+BRANCHES = "try:\n    from p.{} import f\nexcept ImportError:\n    from p.{} import f\nf()\n"
+FUNCTIONS = (
+    "def x():\n    from p.{} import f\n    f()\n\ndef y():\n    from p.{} import f\n    f()\n"
+)
+SHADOWED = "from p.{} import f\nfrom p.{} import f\nf()\n"
+EVERYTHING = "from p.{} import *\nimport p.{}\nf()\n"
+
+
+@pytest.mark.parametrize("code", [BRANCHES, FUNCTIONS, SHADOWED, EVERYTHING])
+def test_which_of_two_imports_a_name_is_of_is_told(code: str, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"p/{name}.py").parent.mkdir(exist_ok=True)
+        (tmp_path / f"p/{name}.py").write_text(f"def f(): print({name!r})", encoding="utf-8")
+    found = []
+    for names in ("ab", "ba", "ab"):
+        (tmp_path / "main.py").write_text(code.format(*names), encoding="utf-8")
+        found.append(parts("main", tmp_path))
+    assert found[0] == found[2] != found[1]
+
+
+def test_the_order_of_imports_is_layout(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    for name in "ab":
+        (tmp_path / f"p/{name}.py").write_text(f"def {name}(): print({name!r})", encoding="utf-8")
+    lines = ["import p.a", "import p.b", "from p.a import a", "from p.b import b"]
+    found = []
+    for several in (lines, lines[::-1]):
+        text = "\n".join([*several, "p.a.a(), p.b.b(), a(), b()"])
+        (tmp_path / "main.py").write_text(text, encoding="utf-8")
+        found.append(parts("main", tmp_path))
+    assert found[0] == found[1]
+
+
 def test_each_question_looks_at_the_files_as_they_are(tmp_path: Path) -> None:
     package = tmp_path / "kept"
     package.mkdir()

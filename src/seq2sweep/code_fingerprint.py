@@ -69,10 +69,8 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     for module, path in files.items():
         found[module] = _parsed(path).meaning
         found |= files_named(module, path)
-        imported += [
-            (found[module], bound, *_target(name, roots))
-            for name, bound in used_imports(module, path, wanted)
-        ]
+        used = used_imports(module, path, wanted)
+        imported += ((found[module], *one) for one in _targets(used, roots))
     return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
 
 
@@ -182,7 +180,7 @@ def used_imports(module: str, path: Path, wanted: Collection[str] = ()) -> list[
         for node in read.imports
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name, bound in _names(node, module, _is_package(path))
-        if bound in read.names or f"{module}.{bound}" in wanted
+        if bound in read.names or bound == "*" or f"{module}.{bound}" in wanted
     ]
 
 
@@ -232,6 +230,21 @@ def _imports(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom | ast.Call]
     called = getattr(node.func, "attr", getattr(node.func, "id", None))
     name = getattr(node.args[0], "value", None) if node.args else None
     return called in ("import_module", "__import__") and isinstance(name, str)
+
+
+def _targets(used: Iterable[tuple[str, str]], roots: tuple[Path, ...]) -> Iterator[tuple[str, ...]]:
+    """The name that each thing imported gets, and its target; with the place among those of its
+    name where two differ, as a branch for another version of a library has them."""
+    of_name: dict[str, list[tuple[str, str]]] = {}
+    for name, bound in used:
+        # `import a.b` and `import a.c` give one and the same a.
+        of_name.setdefault(name if name.startswith(f"{bound}.") else bound, []).append(
+            (bound, name)
+        )
+    for several in of_name.values():
+        targets = [(bound, *_target(name, roots)) for bound, name in several]
+        in_order = len(set(targets)) > 1
+        yield from ((*one, str(at)) if in_order else one for at, one in enumerate(targets))
 
 
 def _target(name: str, roots: tuple[Path, ...]) -> tuple[str, str]:
