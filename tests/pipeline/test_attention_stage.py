@@ -248,6 +248,12 @@ def test_gold_alignments_are_compared(
     outside = configuration.with_changes(config, {"attention.alignments": "../gold"})
     with pytest.raises(UserError, match=r"attention.alignments names ../gold, which is outside"):
         attention.work(outside)
+    # DVC notices nothing behind a link, and the stage download did not see one made after it.
+    (folder / "more").symlink_to(project, target_is_directory=True)
+    behind = configuration.with_changes(config, {"attention.alignments": "more/texts/gold"})
+    with pytest.raises(UserError, match="more is a link to a folder, and changes in it would not"):
+        attention.work(behind)
+    (folder / "more").unlink()
     (folder / "gold").unlink()
     with pytest.raises(UserError, match="gold is missing"):
         attention.work(config)

@@ -57,6 +57,10 @@ def test_files_are_read_in_their_order(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=told):
             next(unlabelled.sentences(config_of(**own | {"self_training.files": [name]})))
+    # Made after the stage download, which would have refused it.
+    (tmp_path / "more").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(UserError, match="more is a link to a folder"):
+        next(unlabelled.sentences(config_of(**own)))
 
 
 def test_what_is_known_or_repeated_or_empty_is_left_out_and_counted() -> None:
