@@ -70,7 +70,7 @@ def work(config: Config) -> None:
     # One that is cut has only words to agree on.
     whole = _of_at_most(parsers[0].longest_input, fresh, counts)
     asked = config.self_training.sentences
-    parts = _parts_folder(parsers)
+    parts = _parts_folder(parsers, config)
     for other in {*PARSED.glob("*")} - {parts}:
         shutil.rmtree(other, ignore_errors=True)
     with whole_folder(project_files.SILVER) as folder, stage.mapper(config.cluster) as shared_out:
@@ -165,7 +165,7 @@ def _chunk(
     return agreed
 
 
-def _parts_folder(parsers: list[Translator]) -> Path:
+def _parts_folder(parsers: list[Translator], config: Config) -> Path:
     """Where chunks are kept: another one for other weights, another search or other code."""
     search = asdict(parsers[0].config)
     del search["tokens_per_batch"]  # it only says which sentences are parsed at once
@@ -174,6 +174,8 @@ def _parts_folder(parsers: list[Translator]) -> Path:
         "search": search,
         "code": stage.code_of("seq2sweep.evaluate.translator"),
     }
+    if kinds := configuration.code_of_kinds(config, "model"):
+        made_from["kinds"] = kinds
     text = json.dumps(made_from, sort_keys=True)
     return PARSED / hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -16,7 +16,7 @@ import torch
 from pipeline import download, encode, prepare, silver, student, teacher, vocabulary
 from seq2sweep import config as configuration
 from seq2sweep import presets, project_files
-from seq2sweep.config import EvaluateConfig
+from seq2sweep.config import EvaluateConfig, kinds_of_parts
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.data.reading import read_lines
@@ -222,12 +222,18 @@ def test_what_was_parsed_before_a_kill_is_not_parsed_again(
     silver.work(config_of())
     assert resumed == [20, 20, 10, 10]
     assert json.loads((project_files.METRICS / "silver.json").read_text())["agreed"] == 50
-    places = [silver._parts_folder([Double(name, set(), [])]) for name in ("0", "1", "0")]
+    config = config_of()
+    places = [silver._parts_folder([Double(name, set(), [])], config) for name in ("0", "1", "0")]
     assert places[0] == places[2] != places[1]  # of other weights nothing is taken
     for changes, same in (({"tokens_per_batch": 7}, True), ({"alpha": 0.9}, False)):
         parser = Double("0", set(), [])
         parser.config = dataclasses.replace(parser.config, **changes)
-        assert (silver._parts_folder([parser]) == places[0]) is same
+        assert (silver._parts_folder([parser], config) == places[0]) is same
+    recurrent = presets.load("phrasebook-recurrent").config
+    for code, same in (("old", False), ("new", False), ("new", True)):
+        monkeypatch.setattr(kinds_of_parts, "code", lambda *_, code=code: code)
+        places.append(silver._parts_folder([Double("0", set(), [])], recurrent))
+        assert (places[-1] in places[:-1]) is same
 
 
 def test_what_was_parsed_is_kept_until_other_weights_parse(
