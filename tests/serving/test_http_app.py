@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -590,6 +591,26 @@ def refused(
         return capsys.readouterr().err
 
     return said
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("dataset", None), ("source", 5), ("source", "en; ls"), ("target", "de\n\n<script>")],
+)
+def test_a_strangers_model_names_its_languages(
+    key: str,
+    value: Any,
+    client: Client,
+    refused: Refused,
+    saved: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are shown, and become part of commands that its card has to copy."""
+    shutil.rmtree(saved)
+    monkeypatch.setitem(client.translator.settings["data"], key, value)
+    client.translator.save(saved)
+    (line,) = refused().splitlines()
+    assert f"config.json of the model is damaged (config.data.{key} is not " in line
 
 
 def test_the_world_needs_a_token(refused: Refused) -> None:

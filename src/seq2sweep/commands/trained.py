@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2sweep import config as configuration
+from seq2sweep.config.datasets import LANGUAGE, TARGET
+from seq2sweep.config.fields import Rule
 from seq2sweep.errors import UserError
 from seq2sweep.project_files import MODEL, PARAMS, VOCABULARY
 
@@ -72,7 +74,7 @@ def _named(name: str) -> Translator:
     keep_to_quota()
     if not name.startswith("models:/"):
         if Path(name).is_dir():
-            return Translator.open(Path(name))
+            return _checked(Translator.open(Path(name)))
         if not re.fullmatch("[0-9a-f]{4,32}", name):
             raise UserError(
                 f"--model {name}: there is no such folder, and it is neither models:/NAME@ALIAS "
@@ -81,7 +83,21 @@ def _named(name: str) -> Translator:
     from seq2sweep.tracking.store_reader import model_folder  # and MLflow
 
     with model_folder(name, configuration.load(PARAMS), Path.cwd()) as folder:
-        return Translator.open(folder)
+        return _checked(Translator.open(folder))
+
+
+def _checked(translator: Translator) -> Translator:
+    """It may be a stranger's, and its languages become part of a command that people copy."""
+    from seq2sweep.decode.model_folder import AGAIN, CONFIG
+
+    rules: dict[str, Rule] = {"dataset": ("a name", bool), "source": LANGUAGE, "target": TARGET}
+    for key, (what, holds) in rules.items():
+        value = translator.settings["data"].get(key)
+        if not isinstance(value, str) or not holds(value):
+            raise UserError(
+                f"{CONFIG} of the model is damaged (config.data.{key} is not {what}): {AGAIN}"
+            )
+    return translator
 
 
 def _trained(weights: Path, options: argparse.Namespace) -> Translator:
