@@ -398,6 +398,21 @@ def test_credentials_are_shown_nowhere(
     assert "Authorization" in server.asked("/good")[0].headers
 
 
+def test_a_secret_that_only_looks_like_a_path_is_shown_nowhere(
+    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A password with a slash that nobody has quoted, and a parameter of a path."""
+    server.pages["/x;token=SECRET"] = server.pages["/good"]
+    bad, good = "https://user:SEC/RET@127.0.0.1/x.tgz", server.address("/x;token=SECRET")
+    fetch(tmp_path, archive(bad, good))
+    written = (tmp_path / "x.tgz.json").read_text()
+    assert "SEC" not in "".join(capsys.readouterr()) + written
+    # A receipt of an earlier version has it.
+    (tmp_path / "x.tgz.json").write_text(written.replace("token=***", "token=SECRET"))
+    unknown = Archive("x.tgz", (good,), None, None, None)
+    fetch(tmp_path, unknown)
+
+
 def test_a_file_of_another_data_set_is_not_taken_for_this_ones(
     tmp_path: Path, server: Server
 ) -> None:

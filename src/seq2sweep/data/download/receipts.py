@@ -18,6 +18,7 @@ from seq2sweep import console
 from seq2sweep.data.sources import Archive
 from seq2sweep.errors import NO_RIGHT, UserError
 from seq2sweep.paths import mismatch, read_json
+from seq2sweep.redaction import redact
 from seq2sweep.storage.atomic import write_json
 
 
@@ -50,7 +51,8 @@ def complete(archive: Archive, folder: Path) -> Archive:
     if not (same_size and same_sum):  # the registry has changed since
         return archive
     source = known.get("source")
-    if archive.digest is None and source not in (None, *map(shown, archive.addresses)):
+    addresses = [*map(shown, archive.addresses)]
+    if archive.digest is None and source is not None and shown(str(source)) not in addresses:
         path = folder / archive.file
         raise UserError(
             f"{path} was downloaded from {source}, which is no address of this data set: remove it "
@@ -88,7 +90,7 @@ def measured(
 
 def shown(address: str) -> str:
     """The address without user, password and query, for messages and records."""
-    parts = urlsplit(address)
+    parts = urlsplit(redact(address))  # it knows a password with a slash, and `;token=` in a path
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
