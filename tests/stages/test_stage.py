@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -387,3 +388,28 @@ def test_a_training_is_known_by_the_metrics_of_its_stage(project: Path) -> None:
     write_json(project / "metrics/train.json", {"mlflow_run_id": "of another"})
     write_json(project / "metrics/student.json", {"mlflow_run_id": "ours"})
     assert stage.training_run(model, receipt) == {"parent": "train-1", "parent_id": "ours"}
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        (["--help"], 0, "stage train of `dvc repro`: about. It takes no arguments: values are"),
+        (["model.heads=8"], 2, "seq2sweep train: a stage takes no arguments, not model.heads=8: "),
+    ],
+)
+def test_a_stage_that_is_called_with_arguments_does_no_work(
+    given: list[str],
+    status: int,
+    said: str,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As `python -m pipeline.train --help`."""
+    program = SimpleNamespace(__spec__=SimpleNamespace(name="pipeline.train"))
+    monkeypatch.setitem(sys.modules, "__main__", program)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "argv", ["pipeline/train.py", *given])
+    assert status_of(pytest.fail) == status
+    (line,) = "".join(capsys.readouterr()).splitlines()
+    assert line.startswith(said)
+    assert line.endswith("`dvc exp run -S KEY=VALUE` sets one for a run")

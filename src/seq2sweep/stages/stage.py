@@ -69,6 +69,7 @@ def run(
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
     try:
+        _require_no_arguments(name, about)
         dvc_stages.require_own_code(Path.cwd())
         config = configuration.load(PARAMS)
         _require_lasting(config)
@@ -93,6 +94,20 @@ def run(
         print(f"seq2sweep {name}: interrupted; run `dvc repro` to resume", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)
+
+
+def _require_no_arguments(name: str, about: str) -> None:
+    """Exit with what the stage is where it was called with --help; raise UserError for another
+    argument: it would run for hours on values that were not meant."""
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    given = sys.argv[1:]
+    if not given or program is None or program.name != f"pipeline.{name}":
+        return
+    values = f"values are those of {PARAMS}; `dvc exp run -S KEY=VALUE` sets one for a run"
+    if given[0] in ("-h", "--help"):
+        print(f"stage {name} of `dvc repro`: {about}. It takes no arguments: {values}")
+        sys.exit(0)
+    raise UserError(f"a stage takes no arguments, not {' '.join(given)}: {values}")
 
 
 def _require_lasting(config: configuration.Config) -> None:
