@@ -18,6 +18,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -259,14 +260,13 @@ def _target(name: str, roots: tuple[Path, ...]) -> tuple[str, str]:
 @functools.cache
 def _locate(name: str, roots: tuple[Path, ...]) -> tuple[str, Path | None]:
     """The module that a dotted name is of, or is a name in, and its file; None: it is not ours."""
-    while name:
-        for root in roots:
-            place = root.joinpath(*name.split("."))
-            for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-                if path.is_file():
-                    return name, path
-        name = name.rpartition(".")[0]
-    return name, None
+    for root in roots:
+        place = os.path.join(root, *name.split("."))
+        for path in (os.path.join(place, "__init__.py"), f"{place}.py"):
+            if os.path.isfile(path):
+                return name, Path(path)
+    above = name.rpartition(".")[0]
+    return _locate(above, roots) if above else (above, None)
 
 
 def _is_package(path: Path) -> bool:
