@@ -93,17 +93,18 @@ def code(project: Path, stage: str) -> dict[str, str]:
     description = described(project)[stage]
     found = re.search(r"-m (pipeline\.\w+)", str(description.get("cmd")))
     parts = code_fingerprint.parts(found[1], *roots(project)) if found else {}
-    if "seq2sweep.model.components" in parts and (project / "params.yaml").exists():
+    of_kinds, sections = "seq2sweep.model.components" in parts, SECTIONS_IN_CODE.get(stage, ())
+    if not (of_kinds or sections) or not (project / "params.yaml").exists():
+        return parts
+    config = configuration.load(project / "params.yaml")
+    if of_kinds:
         named = [entry for entry in description.get("params") or () if isinstance(entry, str)]
-        config = configuration.load(project / "params.yaml")
         parts |= configuration.code_of_kinds(config, "model", *named)
-    if (sections := SECTIONS_IN_CODE.get(stage)) and (project / "params.yaml").exists():
-        config = configuration.load(project / "params.yaml")
-        for section in sections:
-            told = configuration.fingerprint(config, section, without=NOT_READ.get(stage, ()))
-            parts[f"params.yaml: {section}"] = told
-        if stage == "teacher" and config.self_training.sentences:
-            parts["params.yaml: self_training.sentences"] = "above 0"
+    for section in sections:
+        told = configuration.fingerprint(config, section, without=NOT_READ.get(stage, ()))
+        parts[f"params.yaml: {section}"] = told
+    if stage == "teacher" and config.self_training.sentences:
+        parts["params.yaml: self_training.sentences"] = "above 0"
     return parts
 
 
