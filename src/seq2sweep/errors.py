@@ -6,7 +6,7 @@ import difflib
 import errno
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 CHANGES_NO_RESULT = "how a mistake or a failure is told"
 
@@ -105,6 +105,12 @@ def leave_if_unclean(error: Exception, status: int) -> None:
     if isinstance(error, OperationalError) and error.unclean:
         sys.stderr.flush()
         os._exit(status)
+
+
+def first_of(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
+    """`a, b, c and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seq2sweep.config import DECISIVE
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, first_of
 from seq2sweep.git_command import GitError, git
 from seq2sweep.redaction import is_secret_by_name, secret_in
 from seq2sweep.tracking import lineage
@@ -139,10 +139,9 @@ def _check_size(sizes: Mapping[str, int]) -> None:
 
 def _refuse(found: list[str]) -> None:
     if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise UserError(
-            f"what looks like a secret would be uploaded: {', '.join(found[:3])}{more}: {MEND}, "
-            "or move the secret out of the project"
+            f"what looks like a secret would be uploaded: {first_of(found)}: {MEND}, or move the "
+            "secret out of the project"
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import config as configuration
+from seq2sweep.errors import first_of
 from seq2sweep.jobs import dvc_stages as dvc
 from seq2sweep.project_files import PARAMS
 
@@ -61,8 +62,7 @@ def _why(reasons: list[str], before: list[str]) -> str:
     if NEVER in reasons:
         return NEVER
     if reasons and not all(reason.startswith("data/") for reason in reasons):
-        more = f" and {len(reasons) - MOST_REASONS} more" * (len(reasons) > MOST_REASONS)
-        return ", ".join(reasons[:MOST_REASONS]) + more
+        return first_of(reasons, MOST_REASONS)
     # That the data of an earlier stage are gone or new says the same, less clearly.
     return f"follows {', '.join(before)}" if before else ", ".join(reasons[:MOST_REASONS])
 

@@ -16,7 +16,7 @@ from seq2sweep import config as configuration
 from seq2sweep import yaml_text
 from seq2sweep.cluster.signals import signals_as_interrupts
 from seq2sweep.config import Config
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError, first_of
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.parallel import available_cpus
 from seq2sweep.paths import read_bytes
@@ -375,12 +375,11 @@ def _libraries(record: StoredRecord) -> list[str]:
     unlike = verdict.packages(record.content["packages"], dict(pairs))
     if not unlike:
         return []
-    more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
     # Builds for some hardware, `2.13.0+cpu`, are not on the usual index.
     builds = [f"{name}=={v}" for name, v in record.content["packages"].items() if "+" in v]
     index = f", --extra-index-url ADDRESS of the index that has {', '.join(builds[:3])}"
     return [
-        f"other libraries than recorded: {'; '.join(unlike[:3])}{more}; to have the same, install "
-        f"the constraints.txt of the run (pip install --no-deps -r{index * bool(builds)}) in an "
-        "environment of its own"
+        f"other libraries than recorded: {first_of(unlike, between='; ')}; to have the same, "
+        f"install the constraints.txt of the run (pip install --no-deps -r{index * bool(builds)}) "
+        "in an environment of its own"
     ]

@@ -18,7 +18,7 @@ import yaml
 
 from seq2sweep import yaml_text
 from seq2sweep.config import is_address
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import OperationalError, UserError, first_of
 from seq2sweep.git_command import GitError, git
 from seq2sweep.jobs import dvc_stages
 from seq2sweep.paths import read_bytes, read_json
@@ -127,8 +127,8 @@ class Worktree:
                 for path in paths:
                     if not any(Path(path).is_relative_to(place) for place in code):
                         raise UserError(f"{PATCH} of the run changes {path}, which is no code")
-                shown = ", ".join(paths[:5]) + f" and {len(paths) - 5} more" * (len(paths) > 5)
-                say(f"applies changes.patch of the run ({len(patch):,} bytes) to {shown}")
+                size = f"{len(patch):,} bytes"
+                say(f"applies changes.patch of the run ({size}) to {first_of(paths, 5)}")
                 git(self.root, "apply", "--whitespace=nowarn", "-", given=patch)
         except GitError as error:
             raise UserError(f"{PATCH} of the run cannot be applied: {error}") from None

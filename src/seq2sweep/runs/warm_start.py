@@ -20,7 +20,7 @@ from typing import Any
 
 from seq2sweep import code_fingerprint
 from seq2sweep.config import DEFAULTS, KEEPING, architectures
-from seq2sweep.errors import UserError
+from seq2sweep.errors import UserError, first_of
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import (
     JOURNAL_NAME,
@@ -42,8 +42,6 @@ LENGTH = {"train.steps", "train.tokens_per_pass", *KEEPING}
 PRECISION = "train.precision"
 OPTIMIZERS_BY_LENGTH = {"adam_then_sgd"}
 """Whose learning rate at a step depends on the number of steps."""
-MOST_MODULES = 3
-"""Named where code differs; the others are counted."""
 BEGIN_SECONDS = 3600.0
 """Whoever begins reads all that it takes over, which may be many gigabytes."""
 
@@ -69,8 +67,7 @@ class Origin:
         modules = code_fingerprint.differences(self.code, other.code)
         if not modules:
             return "; ".join(lines)
-        more = f" and {len(modules) - MOST_MODULES} more" * (len(modules) > MOST_MODULES)
-        code = f"code of {', '.join(modules[:MOST_MODULES])}{more}"
+        code = f"code of {first_of(modules)}"
         return "; ".join(code if line.startswith("code was ") else line for line in lines)
 
 

@@ -22,6 +22,7 @@ from seq2sweep.errors import (
     OperationalError,
     UserError,
     ending,
+    first_of,
     leave_if_unclean,
 )
 from seq2sweep.jobs import dvc_stages, entrypoint, submit
@@ -156,10 +157,9 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     now |= {name: dvc_stages.meaning_of_folder(project, config) for name in folder}
     changed = code_fingerprint.differences(values | began | folder, now)
     if changed:
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         raise UserError(
-            f"changed while this ran: {', '.join(changed[:3])}{more}; the result is that of the "
-            "old values: undo the change, or keep it for a new result, and run `dvc repro` "
+            f"changed while this ran: {first_of(changed)}; the result is that of the old values: "
+            "undo the change, or keep it for a new result, and run `dvc repro` "
             "(a finished training is not repeated)"
         )
 
