@@ -25,7 +25,7 @@ from tqdm import tqdm
 from seq2sweep import console
 from seq2sweep.config import is_address
 from seq2sweep.errors import NO_ROOM, OperationalError, UserError
-from seq2sweep.storage.atomic import naming, sha256
+from seq2sweep.storage.atomic import naming, remove, sha256
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import storage_serves
 
@@ -300,14 +300,6 @@ def wait_for(storage: Storage, name: str, seconds: float) -> bool:
     while not (found := storage.read(name) is not None) and time.monotonic() < give_up:
         time.sleep(0.5)
     return found
-
-
-def remove(path: Path) -> None:
-    """A folder with all in it, a link, a file, or nothing."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from seq2sweep.reproduce import git_tree
 from seq2sweep.reproduce.stored_record import FILES, LOCK, PARAMS, PATCH, StoredRecord
 from seq2sweep.runs.remote_run_store import RemoteRunStore
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.storage.atomic import whole_folder, write_whole
+from seq2sweep.storage.atomic import remove, whole_folder, write_whole
 from seq2sweep.tracking.store_reader import StoreReader
 
 KEPT = Path("runs") / "record"
@@ -189,8 +189,7 @@ class Worktree:
                 f"{named}: bring those (dvc pull, or the downloads of that time) to {self.project}"
             )
         for out in unlike:  # DVC takes them for right, and would leave them
-            path = self.project / out
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(self.project / out)
         raise OperationalError(
             f"the cache of DVC is damaged, so nothing was trained: {named}: move the folder that "
             "`dvc cache dir` names away, and run this again: it pulls the data, or makes them again"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, interrupted_name
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.watchdog import allowing, feed
+from seq2sweep.storage.atomic import remove
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.events import CheckpointDue, Event, Finished, Interrupted
 
@@ -39,7 +39,7 @@ class EventWriter:
     def __init__(self, store: RunStore) -> None:
         self.store = store
         for torn in store.folder.glob(".*.partial"):  # of a process that was killed as it wrote
-            shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
+            remove(torn)
         self.journal = Journal(store.folder / JOURNAL_NAME)
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: futures.Future[None] | None = None

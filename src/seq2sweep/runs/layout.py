@@ -16,7 +16,7 @@ from seq2sweep import console
 from seq2sweep.config import ClusterConfig, Config, TrainConfig
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal
-from seq2sweep.storage.atomic import remove_folder
+from seq2sweep.storage.atomic import remove
 from seq2sweep.train import checkpointing
 
 JOURNAL_NAME = "journal.jsonl"
@@ -124,7 +124,7 @@ def remove_damaged(folder: Path) -> list[Path]:
             checkpointing.verify(path)
             whole.append(path)
         except checkpointing.CheckpointError as damage:
-            remove_folder(path)
+            remove(path)
             console.say(f"{damage}; removed")
     return whole
 
@@ -253,7 +253,7 @@ def prune(folder: Path, retention: Retention, newest: Path) -> None:
 def _remove_hidden(path: Path) -> None:
     """Or leave it to the next call where NFS keeps a file of it that somebody still reads."""
     try:
-        remove_folder(path)
+        remove(path)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
             raise

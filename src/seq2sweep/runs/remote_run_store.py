@@ -25,7 +25,7 @@ from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
 from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
 from seq2sweep.runs.watchdog import hang_logs_here
-from seq2sweep.storage.atomic import remove_folder, sha256, whole_folder, write_whole
+from seq2sweep.storage.atomic import remove, sha256, whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
 from seq2sweep.storage.locks import OLD_WRITER_SECONDS, only_user, only_writer
 from seq2sweep.storage.object_store import ObjectStore
@@ -233,7 +233,7 @@ class RemoteRunStore(RunStore):
         else:
             for path in layout.checkpoints(self.folder):
                 if not self._has_uploaded(path):
-                    remove_folder(path)
+                    remove(path)
             self.journal.fetch()
         write_whole(name, self._sign())
 
@@ -278,7 +278,7 @@ class RemoteRunStore(RunStore):
         with contextlib.suppress(OSError, UserError), only_writer(self.folder, wait=False):
             for path in layout.checkpoints(self.folder):
                 if path.name != but and (not kept_only or self._has_uploaded(path)):
-                    remove_folder(path)
+                    remove(path)
 
     def keep(self, checkpoint: Path) -> None:
         self._upload(checkpoint, self._held())
@@ -301,7 +301,7 @@ class RemoteRunStore(RunStore):
     def finish(self) -> None:
         self.journal.upload(self._held().check)
         for path in layout.checkpoints(self.folder):
-            remove_folder(path)
+            remove(path)
 
     def _held(self) -> Lease:
         assert self._lease is not None, "only the first worker does what needs it"

@@ -127,12 +127,12 @@ def disk_errors(path: Path | None = None) -> Iterator[None]:
         raise OSError(int(number[1]), os.strerror(int(number[1])), name) from None
 
 
-def remove_folder(path: Path) -> None:
-    """Remove a folder with all that it holds; of a link to one, as to a larger disk, the link."""
-    if path.is_symlink():
-        path.unlink()
-    else:
+def remove(path: Path) -> None:
+    """A folder with all in it, a file, or nothing; of a link, as to a larger disk, the link."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def flush(*paths: Path) -> None:
