@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Iterator
@@ -44,9 +45,20 @@ def variant(tiny_config: Config) -> Variant:
     return found
 
 
-def opened(variant: Variant, folder: Path) -> TrialRecord:
-    """Of a sweep that stops no trial, and tries again what failed."""
-    return TrialRecord.open(variant, RunStore(folder), "none", "", final=False)
+def opened(
+    variant: Variant,
+    folder: Path,
+    torch: str | None = None,
+    *,
+    schedule: str = "none",
+    final: bool = False,
+) -> TrialRecord:
+    """Of a sweep that stops no trial, and tries again what failed, unless another one is asked for.
+
+    torch: the version that trains.
+    """
+    made_by = {"version.torch": torch} if torch else None
+    return TrialRecord.open(variant, RunStore(folder), schedule, "", final, made_by)
 
 
 @pytest.fixture
@@ -114,8 +126,7 @@ def test_what_trained_a_trial_is_kept_with_it(variant: Variant, tmp_path: Path) 
     heard: list[dict[str, Any]] = []
 
     def end(torch: str) -> dict[str, str] | None:
-        made_by = {"version.torch": torch}
-        record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", False, made_by)
+        record = opened(variant, tmp_path, torch)
         record.on_trial = lambda event, of, figures: heard.append(figures)
         record.end("finished", None, 1.0)
         return dict(record.result().made_by or {}) or None
@@ -139,13 +150,8 @@ def test_a_stopped_trial_that_resumes_is_of_what_trains_it_further(
 ) -> None:
     """Another sweep may stop it where it was: then nothing else has trained it."""
     save(tmp_path / checkpoint_name(4), 4)
-
-    def open_by(torch: str, schedule: str) -> TrialRecord:
-        made_by = {"version.torch": torch}
-        return TrialRecord.open(variant, RunStore(tmp_path), schedule, "", False, made_by)
-
-    open_by("2.12.0", "asha").end("stopped early", None, 1.0)
-    again = open_by("2.13.0", schedule)
+    opened(variant, tmp_path, "2.12.0", schedule="asha").end("stopped early", None, 1.0)
+    again = opened(variant, tmp_path, "2.13.0", schedule=schedule)
     again.earlier = None  # as `rungs_of` finds that it would not be stopped in this sweep
     if trains:
         save(tmp_path / checkpoint_name(8), 8)
@@ -162,8 +168,7 @@ def test_without_its_result_a_trial_is_still_of_what_trained_it(
     """The last line of a search asks to remove it, where a trial could not be scored."""
 
     def end(torch: str) -> Any:
-        made_by = {"version.torch": torch}
-        record = TrialRecord.open(variant, RunStore(tmp_path), "none", "", True, made_by)
+        record = opened(variant, tmp_path, torch, final=True)
         record.end("finished", None, 1.0)
         return record.result().made_by
 
@@ -184,10 +189,7 @@ def test_without_its_result_a_trial_is_still_of_what_trained_it(
 def test_what_trained_a_trial_and_was_interrupted_is_not_what_stopped_it_before(
     variant: Variant, tmp_path: Path, scored: bool
 ) -> None:
-    def open_by(torch: str) -> TrialRecord:
-        made_by = {"version.torch": torch}
-        return TrialRecord.open(variant, RunStore(tmp_path), "asha", "", False, made_by)
-
+    open_by = functools.partial(opened, variant, tmp_path, schedule="asha")
     save(tmp_path / checkpoint_name(4), 4)
     open_by("2.12.0").end("stopped early", None, 1.0)
     if scored:  # of the step that it was stopped at
@@ -211,16 +213,12 @@ def test_a_trial_whose_checkpoint_was_lost_is_of_what_trains_it_again(
 ) -> None:
     """Though it comes to the same step as before."""
 
-    def open_by(torch: str) -> TrialRecord:
-        made_by = {"version.torch": torch}
-        return TrialRecord.open(variant, RunStore(tmp_path), "none", "", False, made_by)
-
     last = variant.config.train.steps
     for step in filter(None, (left, last)):
         save(tmp_path / checkpoint_name(step), step)
-    open_by("2.12.0").end("finished", None, 1.0)
+    opened(variant, tmp_path, "2.12.0").end("finished", None, 1.0)
     shutil.rmtree(tmp_path / checkpoint_name(last))
-    again = open_by("2.13.0")
+    again = opened(variant, tmp_path, "2.13.0")
     if trained_again:
         save(tmp_path / checkpoint_name(last), last)
     again.end("finished" if trained_again else "stopped early", None, 1.0)
@@ -263,9 +261,7 @@ def test_a_trial_that_is_not_trained_again_took_as_long_as_it_did(
 
 
 def test_how_far_a_stopped_trial_was_judged_is_kept(variant: Variant, tmp_path: Path) -> None:
-    def record() -> TrialRecord:
-        return TrialRecord.open(variant, RunStore(tmp_path), "asha", "code", final=False)
-
+    record = functools.partial(opened, variant, tmp_path, schedule="asha")
     first = record()
     assert first.told_before() is None
     for step in (4, 8, 4):  # of a trial that was tried again
