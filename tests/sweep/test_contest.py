@@ -69,6 +69,15 @@ def run_by(
     return run
 
 
+def compared(
+    config: Config, data: Bitext, run: Callable[..., list[TrialResult]]
+) -> tuple[list[TrialResult], list[contest.Entrant]]:
+    """Where nobody listens."""
+    return contest.compare(
+        config, data, run, on_trial=lambda *said: None, on_choice=lambda entrants: None
+    )
+
+
 def rate_of(variant: Variant) -> float:
     return variant.config.train.learning_rate_scale
 
@@ -209,10 +218,7 @@ def test_a_try_without_a_perplexity_is_never_the_best(odd: float | None, data: B
             return odd
         return odd if rate_of(variant) < 6 else 7.0
 
-    results, entrants = contest.compare(
-        asked(), data, run_by(perplexity, []),
-        on_trial=lambda *said: None, on_choice=lambda entrants: None,
-    )  # fmt: skip
+    results, entrants = compared(asked(), data, run_by(perplexity, []))
     assert [one.best for one in entrants] == [3.0, 3.0, None]
     refused = entrants[2].refused
     assert refused is not None
@@ -224,9 +230,7 @@ def test_a_try_without_a_perplexity_is_never_the_best(odd: float | None, data: B
 def test_without_a_try_of_the_base_nothing_else_is_trained(data: Bitext) -> None:
     calls: list[list[str]] = []
     run = run_by(lambda variant: None if variant.name.startswith("base") else 7.0, calls)
-    results, entrants = contest.compare(
-        asked(), data, run, on_trial=lambda *said: None, on_choice=lambda entrants: None
-    )
+    results, entrants = compared(asked(), data, run)
     assert results == []
     assert len(calls) == 1
     assert [one.best for one in entrants] == [None, 0.25, 0.25]
@@ -239,9 +243,7 @@ def test_a_try_that_failed_is_never_the_best_however_low_its_perplexity_was(data
         lambda variant: 1.0 if rate_of(variant) == 0.5 else 5.0, [],
         lambda variant: "failed" if rate_of(variant) == 0.5 else "finished",
     )  # fmt: skip
-    _, entrants = contest.compare(
-        asked(), data, run, on_trial=lambda *said: None, on_choice=lambda entrants: None
-    )
+    _, entrants = compared(asked(), data, run)
     # Of the two that are left, which are equally good, the first: 1 and not 0.25 times the base's.
     assert [one.best for one in entrants] == [1.0] * 3
 
@@ -249,10 +251,7 @@ def test_a_try_that_failed_is_never_the_best_however_low_its_perplexity_was(data
 def test_tries_that_end_before_the_warm_up_are_refused(data: Bitext) -> None:
     config = asked(**{"sweep.base": {"train.steps": 900, "train.warmup_steps": 300}})
     calls: list[list[str]] = []
-    results, entrants = contest.compare(
-        config, data, run_by(lambda variant: 5.0, calls),
-        on_trial=lambda *said: None, on_choice=lambda entrants: None,
-    )  # fmt: skip
+    results, entrants = compared(config, data, run_by(lambda variant: 5.0, calls))
     assert results == []
     assert calls == [[]]
     for one in entrants:
@@ -294,10 +293,7 @@ def test_what_a_plan_counts_is_what_is_trained(data: Bitext) -> None:
     config = asked()
     planned, refused = variants(config, data)
     calls: list[list[str]] = []
-    contest.compare(
-        config, data, run_by(lambda variant: 5.0, calls),
-        on_trial=lambda *said: None, on_choice=lambda entrants: None,
-    )  # fmt: skip
+    compared(config, data, run_by(lambda variant: 5.0, calls))
     assert refused == []
     assert [one.name for one in planned] == [*calls[0], *calls[1]]
     # Before there is data all is known but how many steps another architecture has.
