@@ -11,19 +11,23 @@ from seq2sweep.train import checkpointing
 from seq2sweep.train.metrics import Progress
 
 
+def snapshot(progress: Progress | None = None, **identity: str) -> checkpointing.Snapshot:
+    """Of a model of two numbers."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    return checkpointing.capture(model, optimizer, progress or Progress(), identity)
+
+
 def save(place: Path, step: int, loss: float | None = None, **identity: str) -> Path:
-    """Write a whole one of a model of two numbers; its folder is made.
+    """Write a whole `snapshot`; its folder is made.
 
     loss: of a validation at its step; else there is one of the step before.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    model = torch.nn.Linear(1, 1)
     progress = Progress(step, newest={"valid_loss": 0.5}, validated=step - 1)
     if loss is not None:
         progress.newest["valid_loss"], progress.validated = loss, step
-    checkpointing.capture(model, torch.optim.SGD(model.parameters()), progress, identity).write(
-        place
-    )
+    snapshot(progress, **identity).write(place)
     return place
 
 

@@ -27,7 +27,7 @@ from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Event, Interrupted
 from seq2sweep.train.metrics import Progress
-from tests.cluster.checkpoints import save
+from tests.cluster.checkpoints import save, snapshot
 from tests.conftest import Corpus
 from tests.runs.test_pass_size import longest_of
 
@@ -148,14 +148,10 @@ def test_all_wait_together_for_a_slow_upload(
             time.sleep(0.01)
         uploaded.append(checkpoint.name)
 
-    def capture() -> Snapshot:
-        model = torch.nn.Linear(1, 1)
-        return checkpointing.capture(model, torch.optim.SGD(model.parameters()), Progress(), {})
-
     made = make_worker(rank)
     # The second checkpoint waits for the first one, for two signs of life.
     made.hears = [begin, False, True, True, False]
-    made.events = [CheckpointDue(step, {}, capture) for step in (4, 8)]
+    made.events = [CheckpointDue(step, {}, snapshot) for step in (4, 8)]
     monkeypatch.setattr(RunStore, "keep", keep)
     monkeypatch.setattr(event_writer, "PULSE_SECONDS", 0.1)
     monkeypatch.setattr(watchdog, "FEED_SECONDS", 0.0)

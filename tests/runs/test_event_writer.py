@@ -24,11 +24,7 @@ from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Finished, Interrupted
 from seq2sweep.train.metrics import Progress
-
-
-def snapshot() -> checkpointing.Snapshot:
-    model = torch.nn.Linear(1, 1)
-    return checkpointing.capture(model, torch.optim.SGD(model.parameters()), Progress(), {})
+from tests.cluster.checkpoints import snapshot
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
