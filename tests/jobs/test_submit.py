@@ -509,12 +509,6 @@ def test_stages_of_a_job_follow_those_that_they_read() -> None:
         assert makers <= {*running[:place]}
 
 
-def test_what_runs_is_not_taken_for_done(stub: Project) -> None:
-    make_data(stub, "aaaa")
-    lock = yaml.safe_load(dvc_stages.lock_of_inputs(stub.folder, "train"))
-    assert list(lock["stages"]) == ["encode"]
-
-
 def test_the_storage_must_be_one_that_both_see(stub: Project) -> None:
     stub.set({"cluster.storage": "runs"})
     with pytest.raises(UserError, match=r"cluster\.storage is runs: .*full path"):
@@ -723,8 +717,6 @@ def test_values_are_for_this_user_and_taken_once(storage: Storage) -> None:
     assert results.take_values(storage, name) == {"A_SECRET": "value"}
     with pytest.raises(OperationalError, match="submit again"):
         results.take_values(storage, name)
-    with pytest.raises(UserError, match=r"job_environment names NOT_SET, which is not set"):
-        results.values_of(["PATH", "NOT_SET"])
 
 
 def test_a_variable_that_is_not_set_is_told_before_anything_is_uploaded(
@@ -1522,11 +1514,6 @@ def test_no_error_shows_a_password(
     assert shown.removesuffix(" run it again") == (
         "seq2sweep submit: no answer from https://***@host/x?sig=***"
     )
-
-
-def test_nobody_at_the_address_is_one_line(stub: Project) -> None:
-    with pytest.raises(UserError, match=f"no job server of Ray answers at {NOBODY}"):
-        jobs.run(load(stub), order(stub))
 
 
 def test_an_address_is_asked_for(stub: Project, monkeypatch: pytest.MonkeyPatch) -> None:

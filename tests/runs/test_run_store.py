@@ -62,24 +62,6 @@ def names(paths: list[Path]) -> list[int]:
     return [layout.checkpoint_step(path) for path in paths]
 
 
-@pytest.mark.parametrize(
-    ("changes", "named", "expected"),
-    [
-        ({}, [], {500, 600, 700, 800, 900}),
-        ({"train.steps": 850}, [], {500, 600, 700, 800, 850}),
-        ({"train.steps": 300}, [], {100, 200, 300}),
-        ({"train.keep_checkpoints": 1, "train.keep_every": 400}, [], {400, 800, 900}),
-        ({"train.keep_checkpoints": 1, "train.keep_best": 1}, [200], {200, 900}),
-    ],
-)
-def test_what_is_kept_whatever_the_losses(
-    config: Config, changes: dict[str, Any], named: list[int], expected: set[int]
-) -> None:
-    changes = {"evaluate.average_checkpoints": 1, **changes}
-    changed = configuration.with_changes(config, changes)
-    assert Retention(changed.train, named).always() == expected
-
-
 def test_a_finished_run(config: Config, folder: Path) -> None:
     save(folder / checkpoint_name(400), 400)  # killed before it was removed
     found = store(folder, config).status()
