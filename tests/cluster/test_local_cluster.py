@@ -374,13 +374,13 @@ def test_a_raylet_that_is_late_is_waited_for(
     assert all(line.startswith("Ray is still starting after 3") for line in lines)
 
 
+NEVER = Mock(side_effect=RuntimeError("The raylet is not registered."))
+
+
 def test_one_that_never_starts_is_given_up_at_last(
     raylet: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(address: str, node_id: str) -> None:
-        raise RuntimeError("The raylet is not registered.")
-
-    monkeypatch.setattr(services, "get_node", never)
+    monkeypatch.setattr(services, "get_node", NEVER)
     began = time.monotonic()
     since = began - local_cluster.PATIENCE_SECONDS + 0.5
     with (
@@ -394,10 +394,7 @@ def test_one_that_never_starts_is_given_up_at_last(
 def test_one_that_is_gone_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(address: str, node_id: str) -> None:
-        raise RuntimeError("The raylet is not registered.")
-
-    monkeypatch.setattr(services, "get_node", never)
+    monkeypatch.setattr(services, "get_node", NEVER)
     monkeypatch.setattr(local_cluster, "_alive", lambda name: False)
     with local_cluster.waiting(time.monotonic()):
         with pytest.raises(local_cluster.ProcessEndedError, match="raylet ended"):
@@ -408,10 +405,7 @@ def test_one_that_is_gone_is_not_waited_for(
 
 
 def test_who_is_asked_to_end_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(address: str, node_id: str) -> None:
-        raise RuntimeError("The raylet is not registered.")
-
-    monkeypatch.setattr(services, "get_node", never)
+    monkeypatch.setattr(services, "get_node", NEVER)
     monkeypatch.setattr(local_cluster, "_alive", lambda name: True)
 
     def start() -> None:
