@@ -101,6 +101,14 @@ def three() -> Rungs:
     return Rungs("asha", 3, grace_steps=4, reduction_factor=2, longest=8)
 
 
+def two_of_three(rungs: Rungs) -> FakeController:
+    """Of three trials the first two have begun."""
+    tune = FakeController(OrderedScheduler(range(3), rungs))
+    tune.add(0, 1, 2)
+    assert [tune.start(), tune.start()] == [0, 1]
+    return tune
+
+
 def test_they_start_in_order_one_after_the_other() -> None:
     tune = FakeController(OrderedScheduler([2, 0, 1], None))
     tune.add(0, 1, 2)
@@ -125,9 +133,7 @@ def test_no_more_than_there_is_room_for() -> None:
 
 
 def test_who_waits_for_others_makes_room_and_comes_back_in_its_place() -> None:
-    tune = FakeController(OrderedScheduler(range(3), three()))
-    tune.add(0, 1, 2)
-    assert [tune.start(), tune.start()] == [0, 1]
+    tune = two_of_three(three())
     assert tune.report(1, 4, 5.0) == TrialScheduler.PAUSE
     assert tune.start() == 2
     assert tune.report(0, 4, 6.0) == TrialScheduler.CONTINUE
@@ -139,17 +145,13 @@ def test_only_of_who_is_paused_is_asked_whether_it_goes_on(
 ) -> None:
     rungs, asked = three(), list[int]()
     monkeypatch.setattr(rungs, "goes_on", lambda trial: asked.append(trial) or True)
-    tune = FakeController(OrderedScheduler(range(3), rungs))
-    tune.add(0, 1, 2)
-    assert [tune.start(), tune.start()] == [0, 1]
+    two_of_three(rungs)
     assert asked == [0, 1]
 
 
 def test_a_trial_that_is_tried_again_has_not_ended() -> None:
     """Nobody is judged without it, and it keeps its place."""
-    tune = FakeController(OrderedScheduler(range(3), three()))
-    tune.add(0, 1, 2)
-    assert [tune.start(), tune.start()] == [0, 1]
+    tune = two_of_three(three())
     tune.fail(0)
     assert tune.report(1, 4, 5.0) == TrialScheduler.PAUSE
     assert [tune.start(), tune.start()] == [0, 2]
@@ -160,15 +162,16 @@ def test_a_trial_that_is_tried_again_has_not_ended() -> None:
 
 def test_who_has_passed_a_rung_goes_on_while_another_is_tried_again() -> None:
     """Between two rungs a pause would leave the workers of a trial of several behind."""
-    tune = FakeController(OrderedScheduler(range(3), three()))
-    tune.add(0, 1, 2)
-    assert [tune.start(), tune.start()] == [0, 1]
+    tune = two_of_three(three())
     for index in (0, 1):
         assert tune.report(index, 4, 5.0 - index) == TrialScheduler.CONTINUE
     tune.fail(0)
     assert tune.report(1, 5, 4.0) == TrialScheduler.CONTINUE
     assert tune.start() == 0
     assert tune.report(0, 4, 5.0) == TrialScheduler.CONTINUE
+
+
+ASHA: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
 
 
 def shown_before(
@@ -210,8 +213,7 @@ def test_who_was_stopped_without_a_failed_peer_resumes_when_that_is_tried_again(
         ],
     )
     (tmp_path / "0" / FAILURE_NAME).write_text('{"cause": "lost"}')
-    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
-    rungs_of(sweep, records)
+    rungs_of(ASHA, records)
     assert (records[2].earlier is None) is tried_again
 
 
@@ -227,8 +229,7 @@ def test_who_resumes_may_yet_be_a_peer_of_who_was_stopped_after_it(tmp_path: Pat
             ("stopped early", {4: 60.0}),
         ],
     )
-    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
-    rungs = rungs_of(sweep, records)
+    rungs = rungs_of(ASHA, records)
     assert [record.earlier is None for record in records] == [False, True, True, False]
     assert rungs is not None
     for index, step, perplexity in ((1, 4, 45.0), (1, 8, 30.0), (2, 4, 38.0), (2, 8, 25.0)):
@@ -245,8 +246,7 @@ def test_no_seed_of_the_base_is_stopped(tmp_path: Path, base: int) -> None:
         ("stopped early", {4: 7.0}),
     ]
     records = shown_before(tmp_path, shown, base)
-    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
-    rungs_of(sweep, records)
+    rungs_of(ASHA, records)
     assert [record.earlier is None for record in records] == [False, base == 2, False]
 
 
@@ -266,8 +266,7 @@ def test_who_was_stopped_counts_no_further_than_it_was_judged(
         ],
     )
     records[1].earlier["told_step"] = told
-    sweep: Any = SimpleNamespace(scheduler="asha", grace_steps=4, reduction_factor=2)
-    rungs_of(sweep, records)
+    rungs_of(ASHA, records)
     assert [record.earlier is None for record in records] == [False, False, goes_on]
 
 
