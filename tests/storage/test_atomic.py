@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import itertools
 import os
@@ -19,11 +18,6 @@ from safetensors.torch import save_file
 
 from seq2sweep.errors import UserError
 from seq2sweep.storage import atomic
-
-
-def write(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content) if path.name.endswith(".gz") else content)
-    return path
 
 
 def test_several_may_write_the_same_file_at_once(tmp_path: Path) -> None:
@@ -51,8 +45,9 @@ def test_what_a_kill_leaves_of_a_file_is_hidden(
 
 
 def test_sha256_is_that_of_the_bytes(tmp_path: Path) -> None:
-    path = write(tmp_path / "data", bytes(range(256)) * 5000)
-    assert atomic.sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    content = bytes(range(256)) * 5000
+    (tmp_path / "data").write_bytes(content)
+    assert atomic.sha256(tmp_path / "data") == hashlib.sha256(content).hexdigest()
 
 
 def test_whole_folder_replaces_the_old_one(tmp_path: Path) -> None:
