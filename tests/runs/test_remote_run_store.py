@@ -73,6 +73,15 @@ def there(machines: Machines) -> ObjectStore:
 
 
 @pytest.fixture
+def first(machines: Machines) -> RemoteRunStore:
+    """The run on a machine that has written its checkpoints of steps 4 and 8, and left."""
+    run = machines.on("first")
+    with run.writing():
+        train(run, 4, 8)
+    return run
+
+
+@pytest.fixture
 def config(tiny_config: Config) -> Config:
     """The newest two are kept, the best and every hundredth step's."""
     return configuration.with_changes(
@@ -153,11 +162,8 @@ def test_a_node_is_cleared_unless_somebody_writes_there(
 
 
 def test_a_damaged_one_is_removed_and_the_one_before_is_taken(
-    machines: Machines, there: ObjectStore, tmp_path: Path
+    machines: Machines, first: RemoteRunStore, there: ObjectStore
 ) -> None:
-    first = machines.on("first")
-    with first.writing():
-        train(first, 4, 8)
     there.write(f"{checkpoint_name(8)}/model.safetensors", b"torn")
     second = machines.on("second")
     with second.writing():
@@ -168,12 +174,9 @@ def test_a_damaged_one_is_removed_and_the_one_before_is_taken(
 
 
 def test_a_node_that_reads_badly_removes_nothing(
-    machines: Machines, there: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, first: RemoteRunStore, there: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By bad memory, or a bad network: what is there may be the only copy."""
-    first = machines.on("first")
-    with first.writing():
-        train(first, 4, 8)
     uploaded, download, reads = names(there), ObjectStore.download, itertools.count()
     bad = 2
 
@@ -197,13 +200,14 @@ def test_a_node_that_reads_badly_removes_nothing(
 
 
 def test_one_that_is_damaged_there_is_uploaded_again_by_the_node_that_has_it(
-    machines: Machines, there: ObjectStore, soon: None, monkeypatch: pytest.MonkeyPatch
+    machines: Machines,
+    first: RemoteRunStore,
+    there: ObjectStore,
+    soon: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its worker resumes from its own, and holds the lease while another one downloads."""
     monkeypatch.setattr("seq2sweep.runs.remote_run_store.OLD_WRITER_SECONDS", 0.0)
-    first = machines.on("first")
-    with first.writing():
-        train(first, 4, 8)
     there.write(f"{checkpoint_name(8)}/model.safetensors", b"torn")
     first = machines.on("first", "2")
     with first.writing():
@@ -283,11 +287,8 @@ def test_the_journal_is_there_before_the_checkpoint(machines: Machines, there: O
 
 
 def test_a_journal_that_a_power_failure_has_cut_here_is_whole_there(
-    machines: Machines, there: ObjectStore
+    machines: Machines, first: RemoteRunStore, there: ObjectStore
 ) -> None:
-    first = machines.on("first")
-    with first.writing():
-        train(first, 4, 8)
     path = first.folder / JOURNAL_NAME
     path.write_bytes(path.read_bytes()[:-50])
     again = machines.on("first")
@@ -298,11 +299,8 @@ def test_a_journal_that_a_power_failure_has_cut_here_is_whole_there(
 
 
 def test_a_journal_that_was_mended_there_is_taken_by_the_node_that_wrote_it(
-    machines: Machines, there: ObjectStore
+    machines: Machines, first: RemoteRunStore, there: ObjectStore
 ) -> None:
-    first = machines.on("first")
-    with first.writing():
-        train(first, 4, 8)
     path = first.folder / JOURNAL_NAME
     good = path.read_bytes()
     path.write_bytes(good.replace(b"\n", b"\n\xff\xff\n", 1))
