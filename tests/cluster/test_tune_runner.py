@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -97,8 +97,8 @@ def sweep(
     corpus: Corpus,
     project: Path,
     score: Any = scoring.score,
-    final: bool = False,
     listener: Listener | None = None,
+    **more: Any,
 ) -> tuple[list[TrialResult], Listener]:
     """listener: that hears of the trials, for who asks it when the sweep raises."""
     listener = listener or Listener()
@@ -109,8 +109,8 @@ def sweep(
         project=project,
         name="sweep",
         score=score,
-        final=final,
         on_trial=listener,
+        **more,
     )
     return results, listener
 
@@ -323,11 +323,7 @@ def test_a_trial_is_of_one_seed(
 
 
 def given_in_the_end(
-    config: Config,
-    chosen: Sequence[Variant],
-    corpus: Corpus,
-    project: Path,
-    error: BaseException | None,
+    config: Config, corpus: Corpus, project: Path, error: BaseException | None
 ) -> list[list[TrialResult]]:
     """What `on_end` hears of a sweep that raises an error, or none; without Ray."""
     given: list[list[TrialResult]] = []
@@ -336,16 +332,7 @@ def given_in_the_end(
         patch.object(ray, "put"),
         pytest.raises(type(error)) if error else contextlib.nullcontext(),
     ):
-        run_sweep(
-            config,
-            chosen,
-            encoded=corpus.encoded,
-            project=project,
-            name="sweep",
-            score=scoring.score,
-            on_trial=Listener(),
-            on_end=given.append,
-        )
+        sweep(config, corpus, project, on_end=given.append)
     return given
 
 
@@ -367,7 +354,7 @@ def test_trials_that_have_ended_are_told_of_once_also_before_an_interruption(
     monkeypatch.setattr(_Sweep, "train_all", train_all)
     chosen = variants(config)[0]
     assert len(chosen) > 2
-    (ended,) = given_in_the_end(config, chosen, tiny_corpus, tmp_path, error)
+    (ended,) = given_in_the_end(config, tiny_corpus, tmp_path, error)
     assert [result.variant for result in ended] == (chosen[:1] if error else chosen)
 
 
@@ -384,14 +371,14 @@ def test_of_a_bucket_that_falls_silent_what_has_come_is_recorded(
         raise error
 
     def one(self: TrialRecord) -> TrialResult:
-        if self.variant is chosen[1]:
+        if self.variant == chosen[1]:
             silent.wait(60)
         return result(self)
 
     monkeypatch.setattr(_Sweep, "train_all", train_all)
     monkeypatch.setattr(TrialRecord, "result", one)
     monkeypatch.setattr(RunStore, "last_answer_seconds", 0.5)
-    given = given_in_the_end(config, chosen, tiny_corpus, tmp_path, error)
+    given = given_in_the_end(config, tiny_corpus, tmp_path, error)
     silent.set()
     assert [[each.variant for each in ended] for ended in given] == [chosen[:1]]
 
@@ -435,15 +422,7 @@ def test_who_has_lost_the_sweep_to_another_driver_makes_nothing_final(
     monkeypatch.setattr(TrialRecord, "settle", settled.append)
     monkeypatch.setattr(RunStore, "check_lease", Mock(side_effect=LeaseLostError("taken over")))
     with pytest.raises(LeaseLostError, match="taken over"):
-        run_sweep(
-            config,
-            variants(config)[0],
-            encoded=tiny_corpus.encoded,
-            project=tmp_path,
-            name="sweep",
-            score=scoring.score,
-            on_trial=Listener(),
-        )
+        sweep(config, tiny_corpus, tmp_path)
     assert settled == []
 
 
@@ -480,7 +459,7 @@ def test_what_scoring_raises_is_raised(
         (scoring.score, False, 12.0),
         (scoring.crash, True, 12.0),
     ):
-        [result], listener = sweep(alone, tiny_corpus, project, score, final)
+        [result], listener = sweep(alone, tiny_corpus, project, score, final=final)
         assert result.metrics.get("bleu") == bleu
         assert result.cause == (None if bleu else "not scored: ZeroDivisionError: no sentences")
         told = ["started", "finished", *(["scored"] if bleu else [])]
