@@ -20,7 +20,7 @@ from moto.s3.models import S3Backend
 from obstore.exceptions import GenericError, PermissionDeniedError
 
 from seq2sweep.errors import NodeError, UserError
-from seq2sweep.storage import object_store
+from seq2sweep.storage import object_store, retry
 from seq2sweep.storage.object_store import ObjectStore, _Boto3Credentials
 from seq2sweep.storage.retry import with_retries
 
@@ -231,7 +231,8 @@ def test_a_role_that_is_not_given_its_keys_is_waited_for(
         here.sizes()
     assert caught.value.errno == errno.EIO
     assert "secret" not in str(caught.value)
-    assert with_retries(here.sizes, pauses=(0,)) == {}
+    monkeypatch.setattr(retry, "PAUSES", (0,))
+    assert with_retries(here.sizes) == {}
     assert role.answers == []
 
 

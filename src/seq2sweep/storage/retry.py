@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TypeVar
@@ -21,14 +21,14 @@ LAST_SECONDS = 2.0
 """How long is waited in the end for what others can do without."""
 
 
-def with_retries(work: Callable[[], T], pauses: Sequence[float] = PAUSES) -> T:
-    """Do what storage may refuse for a while, again after each pause.
+def with_retries(work: Callable[[], T]) -> T:
+    """Do what storage may refuse for a while, again after each of PAUSES.
 
     `work` must be safe to repeat. A full disk or a missing right is raised at once, as waiting
     mends neither, and so is an error without a number, which is not the storage's; another OSError
     when the last try has failed as well.
     """
-    for pause in pauses:
+    for pause in PAUSES:
         try:
             return work()
         except OSError as error:
