@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
 from typing import Any
 
@@ -37,6 +39,12 @@ def read_yaml(text: str, times: int = 1) -> Any:
     than 63 bits, numbers with a leading zero or a colon (0500 would be 320, and 8:20 would be 500),
     and characters that no file name or line of text can have.
     """
+    return copy.deepcopy(_read(text, times))  # who asks may change what it gets
+
+
+@functools.lru_cache(maxsize=8)
+def _read(text: str, times: int) -> Any:
+    """Once: to tell what stages mean asks for params.yaml and dvc.yaml a dozen times each."""
     if len(text.encode("utf-8", "surrogatepass")) > times * MOST_BYTES:
         raise yaml.YAMLError(f"it is longer than {times * MOST_BYTES >> 10} KiB")
     loader = _Loader(text)
