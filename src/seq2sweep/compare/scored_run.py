@@ -28,7 +28,7 @@ from seq2sweep.project_files import (
     SWEEP,
     TRANSLATIONS,
 )
-from seq2sweep.report.aggregate import Trial, is_selected, is_weak, over_seeds
+from seq2sweep.report.aggregate import Trial, is_selected, is_weak, over_seeds, variant_of
 from seq2sweep.storage.atomic import sha256
 
 WITHOUT_EFFECT = ("download", "sweep", "cluster", "tracking")
@@ -200,7 +200,7 @@ def _checkpoints(project: Path, trials: Sequence[Trial]) -> Path | None:
 
 def _named(path: Path, trials: Sequence[Trial], name: str) -> list[Trial]:
     """The trials of a variant, else the one trial, of this name."""
-    variants = [trial.get("variant") or trial["name"] for trial in trials]
+    variants = [variant_of(trial) for trial in trials]
     names = [trial["name"] for trial in trials]
     for known in (variants, names):
         if name in known:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,9 +146,7 @@ class Variant:
 
 def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
     """Every variant of the sweep, the base first, else in the order of its trials."""
-    trials: dict[str, list[Trial]] = {}
-    for trial in sweep["trials"]:
-        trials.setdefault(trial.get("variant") or trial["name"], []).append(trial)
+    trials = by_variant(sweep["trials"])
     untrained = {"name": "base", "group": "base", "changes": {}, "status": "not trained"}
     score = Score.of(sweep)
     first = next((name for name, found in trials.items() if not found[0]["changes"]), "base")
@@ -165,6 +163,19 @@ def aggregate(sweep: Mapping[str, Any]) -> list[Variant]:
         ours, theirs = (one.scored if one.comparable else None for one in (variant, base))
         to_base = against(ours, theirs, significance.get(name)) if ours and theirs else None
         found.append(dataclasses.replace(variant, against=to_base, number=numbers.get(name)))
+    return found
+
+
+def variant_of(trial: Trial) -> str:
+    """The name of the variant that it is of; a trial of an earlier version is one by itself."""
+    return str(trial.get("variant") or trial["name"])
+
+
+def by_variant(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """The trials of each variant by its name, in their order."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(variant_of(trial), []).append(trial)
     return found
 
 

@@ -16,6 +16,7 @@ from seq2sweep.report.aggregate import (
     aggregate,
     most_seeds,
     seeds_untested,
+    variant_of,
     with_margin,
 )
 from seq2sweep.report.markdown import Table
@@ -260,7 +261,7 @@ def _precision(sweep: Mapping[str, Any]) -> list[str]:
     for trial in sweep["trials"]:
         found = trial.get("train_precision") or trial["train"].get("precision")
         if trial["status"] in ("finished", "stopped early") and found in PRECISIONS:
-            rows.setdefault(found, []).append(trial.get("variant") or trial["name"])
+            rows.setdefault(found, []).append(variant_of(trial))
     if len(rows) == 1:
         return [f"All rows are trained in {PRECISIONS[next(iter(rows))]}."]
     each = "; ".join(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2sweep.paths import mismatch
-from seq2sweep.report.aggregate import Variant, over_seeds, with_margin
+from seq2sweep.report.aggregate import Variant, by_variant, over_seeds, with_margin
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import MISSING, fixed, percent, plain
 
@@ -36,10 +36,7 @@ def problem(sweep: Mapping[str, Any]) -> str | None:
 
 def section(sweep: Mapping[str, Any], variants: Sequence[Variant]) -> dict[str, Any] | None:
     """For section.html; None where no trial says anything. variants: of the same sweep."""
-    measured: dict[str, list[dict[str, Any]]] = {}
-    for trial in sweep["trials"]:
-        if trial.get("heads") is not None:
-            measured.setdefault(trial.get("variant") or trial["name"], []).append(trial)
+    measured = by_variant(one for one in sweep["trials"] if one.get("heads") is not None)
     if not measured:
         return None
     rows, reasons = [], []

@@ -13,7 +13,7 @@ from typing import Any
 
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.paths import mismatch
-from seq2sweep.report.aggregate import Estimate, Variant, estimate, with_margin
+from seq2sweep.report.aggregate import Estimate, Variant, by_variant, estimate, with_margin
 from seq2sweep.report.markdown import Table
 from seq2sweep.report.number_format import whole
 
@@ -167,11 +167,15 @@ def read(sweep: Mapping[str, Any]) -> ByLength | None:
         )
         for one in entry["bins"]
     ]
-    trials: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for trial in sweep["trials"]:
-        of_variant = trials.setdefault(trial.get("variant") or trial["name"], {})
-        if trial["status"] == "finished" and trial["name"] in entry[score.name]:
-            of_variant[trial["train"]["seed"]] = entry[score.name][trial["name"]]
+    scores = entry[score.name]
+    trials = {
+        name: {
+            trial["train"]["seed"]: scores[trial["name"]]
+            for trial in of_variant
+            if trial["status"] == "finished" and trial["name"] in scores
+        }
+        for name, of_variant in by_variant(sweep["trials"]).items()
+    }
     return ByLength(
         score,
         usual,
