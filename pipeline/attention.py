@@ -189,7 +189,7 @@ def record(config: Config, run: Recorder, metrics: dict[str, Any]) -> None:
         folder.mkdir()
         if not config.data.kept_back:
             write_whole(folder / "index.html", PAGE.read_text(encoding="utf-8"))
-        write_whole(folder / "heads.csv", attention_page.as_csv(metrics["of_heads"]))
+        write_whole(folder / "heads.csv", attention_page.heads_as_csv(metrics["of_heads"]))
         run.artifact(folder)
     run.artifact(project_files.METRICS / "attention.json")
     few = head_metrics(metrics)

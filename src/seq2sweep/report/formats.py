@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import table3
 from seq2sweep.report import templates
 from seq2sweep.report.aggregate import Against, Variant, aggregate, figures
-from seq2sweep.report.markdown import Table, escape, markdown_table, sections
+from seq2sweep.report.markdown import Table, as_csv, escape, markdown_table, sections
 from seq2sweep.report.number_format import MISSING
 from seq2sweep.report.paper import SETTINGS, counterpart
 from seq2sweep.report.table import NONE_YET, Tables, tables
@@ -110,15 +108,6 @@ def csv_text(sweep: Mapping[str, Any] | None) -> str:
     variants = aggregate(sweep or {"base": {"model": {}, "train": {}}, "trials": []})
     lines = [_csv_line(variant, variants[0]) for variant in variants]
     return as_csv(lines if sweep else [], lines[0])
-
-
-def as_csv(lines: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
-    """The columns of these lines, and their headings; an empty cell for what is not known."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return stream.getvalue()
 
 
 def _csv_line(variant: Variant, base: Variant) -> dict[str, Any]:

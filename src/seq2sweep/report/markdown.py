@@ -1,10 +1,13 @@
-"""Tables, and their form in Markdown."""
+"""Tables, and their forms in Markdown and CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 # Inside of words, as in d_model, underscores are none; brackets without what may follow no links.
 _SPECIAL = re.compile(
@@ -44,3 +47,12 @@ def markdown_table(headings: Sequence[str], table: Sequence[Sequence[str]]) -> l
 def escape(text: str) -> str:
     """Text that Markdown shows as it is, in one line: no emphasis, code, tag, link or image."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(text.splitlines()))
+
+
+def as_csv(lines: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> str:
+    """The columns of these lines, and their headings; an empty cell for what is not known."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return stream.getvalue()

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from seq2sweep.evaluate.attention.attention_maps import KINDS, Choice, Maps, place
 from seq2sweep.evaluate.attention.head_numbers import NUMBERS
 from seq2sweep.report import templates
+from seq2sweep.report.markdown import as_csv
 from seq2sweep.report.number_format import MISSING, fixed, percent, signed
 
 MOST_BYTES = 1_000_000
@@ -77,14 +78,13 @@ def as_json(maps: Sequence[Maps], numbers: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"pairs": pairs, "heads": [*numbers]}, ensure_ascii=False) + "\n"
 
 
-def as_csv(numbers: Sequence[Mapping[str, Any]]) -> str:
+def heads_as_csv(numbers: Sequence[dict[str, Any]]) -> str:
     """A line a head, layers and heads from 1, all numbers as they are."""
-    columns = [name for name in numbers[0] if name not in ("layer", "head")] if numbers else []
-    rows = [["layer", "head", *columns]]
-    for entry in numbers:
-        cells = ["" if entry[name] is None else str(entry[name]) for name in columns]
-        rows.append([layer_name(entry["layer"]).replace(",", ""), str(entry["head"] + 1), *cells])
-    return "".join(",".join(row) + "\n" for row in rows)
+    lines = [
+        entry | {"layer": layer_name(entry["layer"]).replace(",", ""), "head": entry["head"] + 1}
+        for entry in numbers
+    ]
+    return as_csv(lines, lines[0] if lines else ("layer", "head"))
 
 
 def weight_bytes(layers: Iterable[str], source: int, target: int) -> int:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from seq2sweep import console
-from seq2sweep.report.formats import as_csv, paper_files
-from seq2sweep.report.markdown import Table
+from seq2sweep.report.formats import paper_files
+from seq2sweep.report.markdown import Table, as_csv
 from seq2sweep.report.number_format import MISSING, fixed, whole
 from seq2sweep.report.paper_tables.table1_record import of_layer
 from seq2sweep.report.plots import INK, LINE, MUTED, SERIES, STYLE, svg

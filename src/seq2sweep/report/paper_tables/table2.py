@@ -16,8 +16,8 @@ from seq2sweep.report.aggregate import (
     seeds_untested,
     with_margin,
 )
-from seq2sweep.report.formats import as_csv, difference_columns, paper_files
-from seq2sweep.report.markdown import Table
+from seq2sweep.report.formats import difference_columns, paper_files
+from seq2sweep.report.markdown import Table, as_csv
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, powers, signed
 from seq2sweep.report.table import SHARED, SHARED_NOTE, devices_note, lowercase, seeds_note
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from seq2sweep.evaluate.brackets import left_out
 from seq2sweep.presets.parsers import ROWS, SEMI_SUPERVISED, TEST_TREES, TRAIN_TREES
-from seq2sweep.report.formats import as_csv, paper_files
-from seq2sweep.report.markdown import Table
+from seq2sweep.report.formats import paper_files
+from seq2sweep.report.markdown import Table, as_csv
 from seq2sweep.report.number_format import (
     MISSING,
     decoding,
