@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def propose(found: Found, project: Path) -> Proposal:
     }
     train = read["train"]
     _check(train, found)
-    places = _places(found, read)
+    places = _places(found, read, asked)
     changes |= {f"data.files.{split}_pairs": len(places[split]) for split in asked}
     lines, pairs = _about_splits(found, read, places)
     sized, why = _sized(pairs, train)
@@ -138,17 +138,18 @@ def _folder(folder: Path, project: Path) -> str:
 
 
 def _check(train: Sentences, found: Found) -> None:
+    named = _named(found, "train")
     if not len(train):
         raise UserError(
-            f"none of {train.pairs:,} pairs of {' and '.join(found.files['train'])} can be trained "
-            "on: a side is empty or too long, both are the same, or of another language's script"
+            f"none of {train.pairs:,} pairs of {named} can be trained on: a side is empty or too "
+            "long, both are the same, or of another language's script"
         )
     if np.array_equal(train.source, train.target):
-        raise UserError(f"{' and '.join(found.files['train'])} hold the same text")
+        raise UserError(f"{named} hold the same text")
     if train.different < LEAST_DIFFERENT and len(found.files) < len(SPLITS):
         raise UserError(
-            f"{' and '.join(found.files['train'])} have {train.different:,} different sentences: "
-            f"to hold some out there must be {LEAST_DIFFERENT} on each side, or files of each split"
+            f"{named} have {train.different:,} different sentences: to hold some out there must be "
+            f"{LEAST_DIFFERENT} on each side, or files of each split"
         )
 
 
@@ -156,15 +157,15 @@ def _held_out(different: int) -> int:
     return max(1, min(MOST, different // SHARE))
 
 
-def _places(found: Found, read: Mapping[str, Sentences]) -> dict[str, Places]:
-    """Where in train the pairs of the splits without files are: of the others, nowhere.
+def _places(found: Found, read: Mapping[str, Sentences], asked: Sequence[str]) -> dict[str, Places]:
+    """Where in train the pairs of the splits without files, `asked`, are: of the others, nowhere.
 
     Where so many cannot be held out, half as many, and so on. Raises UserError if none can.
     """
     train = read["train"]
     given = [sentences for split, sentences in read.items() if split != "train"]
     wanted = _held_out(train.different)
-    valid, test = (wanted * (split not in found.files) for split in ("valid", "test"))
+    valid, test = (wanted * (split in asked) for split in ("valid", "test"))
     while True:
         try:
             return hold_out.held_out(train, valid, test, given)
@@ -172,12 +173,11 @@ def _places(found: Found, read: Mapping[str, Sentences]) -> dict[str, Places]:
             if max(valid, test) <= 1:
                 break
             valid, test = (valid + 1) // 2, (test + 1) // 2
-    absent = [split for split in ("valid", "test") if split not in found.files]
-    names = " and ".join(f"{split}.{code}" for split in absent for code in found.languages)
+    names = " and ".join(f"{split}.{code}" for split in asked for code in found.languages)
     raise UserError(
         f"too few of {train.pairs:,} pairs of {_named(found, 'train')} can be held out, as their "
         "sentences are in many other pairs, in another split or in other upper and lower case: put "
-        f"{names} beside them ({' and '.join(f'{split}.parquet' for split in absent)} beside a "
+        f"{names} beside them ({' and '.join(f'{split}.parquet' for split in asked)} beside a "
         "table), and name their folder"
     )
 
