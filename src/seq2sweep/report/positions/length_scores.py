@@ -94,6 +94,10 @@ class ByLength:
         """How many sentences are longer than any that was trained on."""
         return sum(one.sentences for one in self.bins if one.beyond)
 
+    def scored(self, variants: Sequence[Variant]) -> list[Variant]:
+        """Those of these variants that have a score of some length."""
+        return [one for one in variants if one.name in self.of and any(self.of[one.name].bins)]
+
     def compared(self, variant: Variant) -> Scores:
         """By which a variant of the same sweep is compared; empty where it may not be."""
         found = self.of.get(variant.name) if variant.comparable else None
@@ -206,8 +210,7 @@ def table(variants: Sequence[Variant], lengths: ByLength | None) -> Table | None
             variant.label + variant.unfinished,
             *(with_margin(score, 1) for score in lengths.of[variant.name].bins),
         )
-        for variant in variants
-        if variant.name in lengths.of and any(lengths.of[variant.name].bins)
+        for variant in lengths.scored(variants)
     ]
     if not rows:
         return None

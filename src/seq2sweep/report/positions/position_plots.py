@@ -39,8 +39,7 @@ def scores_by_length(
     base, few = variants[0], len(variants) <= len(SERIES)
     if not few:
         variants = [v for v in variants if v is base or changed_settings(v, base) == {"positions"}]
-    shown = [v for v in variants if v.name in lengths.of and any(lengths.of[v.name].bins)]
-    if not shown:
+    if not (shown := lengths.scored(variants)):
         return None
     return {
         "svg": _draw_scores(shown, lengths),
