@@ -48,15 +48,9 @@ REPEATED = "translated again"
 TOKENISATION, COMPOUNDS = "tokenisation", "compound split"
 ALIGNED = (LINE_SHIFT, MISSING)
 """What the alignment of lines tells."""
-ALL = tuple(
-    dict.fromkeys(
-        (
-            *(TEST_SET, *ALIGNED, *text_causes.NAMES, TOKENISATION),
-            *(*DECODING, BATCH, CONTAMINATION),
-        )
-    )
-)
-"""Every cause: each is a step, or not found, or not tested."""
+OF_TEXT = (TEST_SET, *ALIGNED, *text_causes.NAMES, TOKENISATION)
+ALL = tuple(dict.fromkeys((*OF_TEXT, *DECODING, BATCH, CONTAMINATION)))
+"""Every cause, once: each is a step, or not found, or not tested."""
 OF_TRAINING = ("data.dataset", "prepare.", "vocabulary.", "model.", "train.")
 """What begins the keys of params.yaml that make another training."""
 MINOR = ("seed", "log_every", "validate_every", "tokens_per_pass", "precision", "deterministic")

@@ -50,7 +50,6 @@ Find = Callable[[Texts], Cause | None]
 
 def find(texts: Texts, language: str) -> Iterator[Cause]:
     """The causes that these aligned texts show, in the order of the table above."""
-    detokenise = _detokenise(base_language(language))
     finders: list[Find] = [
         _either("pieces left in", "have pieces of words", _has_pieces, _without_pieces),
         _either(
@@ -60,7 +59,7 @@ def find(texts: Texts, language: str) -> Iterator[Cause]:
             join_hyphens,
         ),
         _either("entities", "have entities", lambda line: unescape(line) != line, unescape),
-        detokenise,
+        _detokenise(base_language(language)),
         _quotes,
         _case,
         _unknowns,
@@ -238,7 +237,7 @@ FEW = 0.1
 def _case(texts: Texts) -> Cause | None:
     both = (texts.hypotheses, texts.references)
     small, their_small = (_share(lines, str.islower) for lines in both)
-    ours, theirs = map(_capitals, both)
+    ours, theirs = (_share(lines, str.isupper) for lines in both)
     if not (ours or small):  # there is no letter
         return None
     if small < FEW * their_small:
@@ -258,12 +257,8 @@ def _case(texts: Texts) -> Cause | None:
     return None
 
 
-def _capitals(lines: Lines) -> float:
-    """Of all letters, the share that are capitals."""
-    return _share(lines, str.isupper)
-
-
 def _share(lines: Lines, of: Callable[[str], bool]) -> float:
+    """Of all letters, the share that are such, as capitals."""
     letters = Counter(c for line in lines for c in line if c.isalpha())
     return sum(n for c, n in letters.items() if of(c)) / max(1, letters.total())
 
