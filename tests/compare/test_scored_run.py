@@ -69,12 +69,6 @@ def of_folders() -> dict[str, Any]:
     return differences(find("first"), find("second"))
 
 
-def test_the_same_weights_differ_in_nothing(
-    folders: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert found(capsys) == {"parameters": {}, "code": {}, "data": {}}
-
-
 def test_a_model_in_one_folder_is_that_of_its_weights(
     tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
