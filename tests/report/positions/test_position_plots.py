@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import re
 from typing import Any
@@ -19,12 +18,9 @@ from seq2sweep.report.positions import length_scores, position_plots
 from tests.report.made_up_results import table3_sweep
 from tests.report.parsing_sweep import of_parsing
 from tests.report.positions.made_up_lengths import positions_sweep
+from tests.report.test_sweep_plots import texts
 
 SINUSOIDAL = {"positions": "sinusoidal", "d_model": 32}
-
-
-def words(svg: str) -> set[str]:
-    return {html.unescape(text).strip() for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)}
 
 
 # --- sinusoids -----------------------------------------------------------------------------------
@@ -67,7 +63,7 @@ def test_the_section_of_sinusoids_has_two_light_drawings() -> None:
     assert sum(map(len, drawings)) < 100_000
     for drawing in drawings:
         assert not re.findall(r"#[0-9a-f]{6}\b", drawing)
-    assert {"0", "128", "256", "384"} <= words(drawings[1])
+    assert {"0", "128", "256", "384"} <= set(texts(drawings[1]))
     assert section == position_plots.section(SINUSOIDAL | {"d_model": 1024})
 
 
@@ -105,7 +101,7 @@ def drawn(record: dict[str, Any]) -> dict[str, str] | None:
 def test_scores_are_drawn_for_each_variant() -> None:
     found = drawn(positions_sweep())
     assert found is not None
-    shown = words(found["svg"])
+    shown = set(texts(found["svg"]))
     assert {"base", "positions=learned", "5–8", "beyond: 17–29", "n = 490"} <= shown
     assert "longer than any sentence trained on" in found["caption"]
     assert not re.findall(r"#[0-9a-f]{6}\b", found["svg"])
@@ -123,7 +119,7 @@ def test_of_many_variants_only_those_of_positions_are_drawn() -> None:
     assert len(aggregate(record)) > len(plots.SERIES)
     found = drawn(record)
     assert found is not None
-    shown = words(found["svg"])
+    shown = set(texts(found["svg"]))
     assert {"base", "E-learned-positions"} <= shown
     assert "A-heads-1" not in shown
     said = "Of all variants only base and those that change positions alone are drawn."
@@ -143,8 +139,7 @@ def test_there_is_nothing_to_draw_without_scores() -> None:
 
 
 def test_scores_of_parsing_are_drawn_as_f1() -> None:
-    record = of_parsing(positions_sweep())
-    found = position_plots.scores_by_length(aggregate(record), length_scores.read(record))
+    found = drawn(of_parsing(positions_sweep()))
     assert found is not None
     assert "F1 (dev)" in found["svg"]
     assert "BLEU" not in "".join(found.values())
