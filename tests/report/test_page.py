@@ -18,19 +18,16 @@ import pytest
 import yaml
 
 from pipeline import report as stage_report
-from seq2sweep import config as configuration
-from seq2sweep import project_files
+from seq2sweep import presets, project_files
 from seq2sweep.data.files import TRANSLATION_COLUMNS
 from seq2sweep.errors import UserError
-from seq2sweep.report import (
-    formats,
-    page,
-    samples,
-)
+from seq2sweep.report import formats, page, samples
 from seq2sweep.stages import stage
 from tests.report.made_up_results import SIGNATURE, results, sweep, table3_sweep, undrawn
 from tests.report.positions.made_up_lengths import positions_sweep
 from tests.report.test_sweep_plots import texts
+
+PRESET = presets.load("phrasebook").config
 
 
 class Tags(html.parser.HTMLParser):
@@ -383,15 +380,10 @@ def write_inputs(given: page.Results) -> None:
     stage.write_json(project_files.METRICS / "attention.json", given.attention)
 
 
-def preset() -> configuration.Config:
-    path = Path(configuration.__file__).parents[1] / "presets" / "phrasebook.yaml"
-    return configuration.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))["params"])
-
-
 def test_stage_writes_what_dvc_expects(recorded: Path, rendered: str) -> None:
     """The page is the same each time."""
     write_inputs(results())
-    stage_report.work(preset())
+    stage_report.work(PRESET)
     assert (recorded / "reports/index.html").read_text(encoding="utf-8") == rendered
     assert "## Beside the paper" in (recorded / "reports/table3.md").read_text(encoding="utf-8")
     assert not list(recorded.rglob("*.partial"))
@@ -404,7 +396,7 @@ def test_stage_writes_what_dvc_expects(recorded: Path, rendered: str) -> None:
 
 def test_stage_runs_without_a_sweep(project: Path) -> None:
     (project_files.REPORTS / "sweep.json").unlink()
-    stage_report.work(preset())
+    stage_report.work(PRESET)
     assert "Table 3" not in (project / "reports/index.html").read_text(encoding="utf-8")
     for name in ("table3.md", "table3.html", "table3.tex"):
         assert "sweep.method" in (project / "reports" / name).read_text(encoding="utf-8")
@@ -414,13 +406,13 @@ def test_stage_names_a_damaged_input(project: Path) -> None:
     path = project_files.REPORTS / "translations.tsv"
     path.write_text("source\ttarget\na\tb\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"translations.tsv must have the columns source, ref"):
-        stage_report.work(preset())
+        stage_report.work(PRESET)
     (project_files.METRICS / "curves.csv").write_text("step,loss\n1,none\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"curves.csv is damaged"):
-        stage_report.work(preset())
+        stage_report.work(PRESET)
     (project_files.METRICS / "train.json").unlink()
     with pytest.raises(UserError, match=r"train.json is missing: run `dvc repro`"):
-        stage_report.work(preset())
+        stage_report.work(PRESET)
 
 
 @pytest.mark.parametrize(
@@ -445,7 +437,7 @@ def test_stage_names_a_key_that_is_missing(
     del inner[key]
     stage.write_json(Path(file), content)
     with pytest.raises(UserError) as told:
-        stage_report.work(preset())
+        stage_report.work(PRESET)
     assert str(told.value) == f"{file} has no {key}: remove it and run `dvc repro`"
 
 
@@ -454,7 +446,7 @@ def test_damaged_scores_by_length_are_one_line(project: Path, file: str) -> None
     content = json.loads((project / file).read_text())
     stage.write_json(Path(file), content | {"by_length": 3})
     with pytest.raises(UserError) as told:
-        stage_report.work(preset())
+        stage_report.work(PRESET)
     kind = "an object" if file == "reports/sweep.json" else "a list"
     assert str(told.value) == (
         f"{file} is damaged (by_length is a number, not {kind}): remove it and run `dvc repro`"
@@ -476,7 +468,7 @@ def test_stage_shows_the_positions_of_the_model_that_was_trained(
     stage.write_json(
         project_files.MODEL / "receipt.json", {"run": "train-1", "lineage": {}, "config": config}
     )
-    stage_report.work(preset())
+    stage_report.work(PRESET)
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert ('id="positions"' in text) is shown
 
@@ -512,12 +504,12 @@ def test_the_page_that_is_linked_is_recorded_beside(
     monkeypatch.setattr("seq2sweep.tracking.relay_thread.RelayThread", relay)
     for name in ("index.html", "attention.html"):
         (recorded / "reports" / name).write_text("a page", encoding="utf-8")
-        stage_report.record(preset(), {"run": "train-1"}, results(), {**results().evaluate})
+        stage_report.record(PRESET, {"run": "train-1"}, results(), {**results().evaluate})
     assert given == [["index.html"], ["index.html", "attention.html"]]
 
 
 def test_attention_is_linked_with_its_numbers(project: Path) -> None:
-    stage_report.work(preset())
+    stage_report.work(PRESET)
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert '<a href="attention.html">What the model attends to</a> on 3 test sentences' in text
     assert "37.5" not in text.partition('id="attention"')[2].partition("</section>")[0]
@@ -527,16 +519,16 @@ def test_attention_is_linked_with_its_numbers(project: Path) -> None:
     content = json.loads(path.read_text())
     aligned = {"sentences": 7, "best_head": {"aer": 0.21212}, "mean": 0.5}
     stage.write_json(path, content | {"alignment": aligned})
-    stage_report.work(preset())
+    stage_report.work(PRESET)
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert "0.212" in text
     assert "of the best head, on 7 aligned sentences; of the mean of all 0.500" in text
     stage.write_json(path, content | {"sentences": []})
-    stage_report.work(preset())
+    stage_report.work(PRESET)
     text = (project / "reports/index.html").read_text(encoding="utf-8")
     assert '<a href="attention.html">Each head in numbers</a>. No test sentence is shown' in text
     assert "on 0 test sentences" not in text
     del content["positional"]
     stage.write_json(path, content)
     with pytest.raises(UserError, match=r"attention.json is damaged \(positional is missing\)"):
-        stage_report.work(preset())
+        stage_report.work(PRESET)

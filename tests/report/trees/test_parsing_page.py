@@ -24,7 +24,7 @@ from seq2sweep.stages import stage
 from tests.report.made_up_parsing import evaluate, parser, parses, parsing_results
 from tests.report.made_up_results import results
 from tests.report.parsing_sweep import of_parsing
-from tests.report.test_page import Tags, check_boxes
+from tests.report.test_page import check_boxes, identifiers, write_inputs
 from tests.report.test_table2 import made_up
 
 
@@ -34,17 +34,13 @@ def rendered() -> str:
 
 
 def test_page_is_whole(rendered: str) -> None:
-    tags = Tags()
-    tags.feed(rendered)
-    assert tags.open == []
-    identifiers = [value for _, name, value in tags.attributes if name == "id"]
-    assert len(identifiers) == len(set(identifiers))
-    named = [value for _, name, value in tags.attributes if name == "aria-labelledby"]
+    found = identifiers(rendered)
+    named = re.findall(r'aria-labelledby="([^"]+)', rendered)
     targets = re.findall(r'(?:href="|url\()#([^")]+)', rendered)
-    assert {*named, *targets} <= set(identifiers)
+    assert {*named, *targets} <= found
     check_boxes(rendered)
     sections = {"results", "labels", "phenomena", "by-length", "table4", "trees", "provenance"}
-    assert sections <= set(identifiers)
+    assert sections <= found
 
 
 def test_page_shows_what_was_scored(rendered: str) -> None:
@@ -156,9 +152,7 @@ def test_long_sentences_are_cut_and_hostile_ones_are_text() -> None:
     assert ">w60</text>" not in rendered
     assert "<script" not in rendered
     assert "&lt;script&gt;x" in rendered
-    tags = Tags()
-    tags.feed(rendered)
-    assert tags.open == []
+    identifiers(rendered)
 
 
 # --- the stage -----------------------------------------------------------------------------------
@@ -168,24 +162,14 @@ def test_long_sentences_are_cut_and_hostile_ones_are_text() -> None:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     given = parsing_results()
-    stage.write_json(project_files.METRICS / "prepare.json", given.prepare)
-    stage.write_json(project_files.METRICS / "train.json", given.train)
-    stage.write_json(project_files.METRICS / "evaluate.json", given.evaluate)
+    write_inputs(given)
     for name in ("semi_supervised", "silver"):
         stage.write_json(project_files.METRICS / f"{name}.json", {})
     nothing = {"reason": "No attention maps: `attention.sentences` is 0."}
     stage.write_json(project_files.METRICS / "attention.json", nothing)
     model = {"run": "train-1", "lineage": given.lineage, "config": {"model": given.model}}
     stage.write_json(project_files.MODEL / "receipt.json", model)
-    (project_files.METRICS / "curves.csv").write_text("step,loss\n1,2\n", encoding="utf-8")
     stage.write_json(project_files.REPORTS / "sweep.json", {"method": "none"})
-    stage.write_json(project_files.REPORTS / "table1.json", given.table1)
-    rows = [TRANSLATION_COLUMNS] + [
-        (row.source, row.reference, row.translation, " ".join(row.phenomena))
-        for row in given.translations
-    ]
-    lines = "".join("\t".join(row) + "\n" for row in rows)
-    (project_files.REPORTS / "translations.tsv").write_text(lines, encoding="utf-8")
     return tmp_path
 
 
