@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 from seq2sweep.config.scores import BLEU
-from seq2sweep.report import (
-    findings,
-    formats,
-    page,
-    paper,
-    table,
-    templates,
-)
+from seq2sweep.report import findings, formats, page, paper, table, templates
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.markdown import escape
 from seq2sweep.report.table import NONE_YET, Tables

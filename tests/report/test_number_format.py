@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-from seq2sweep.report import (
-    number_format,
-    table,
-)
+from seq2sweep.report import number_format, table
 from seq2sweep.report.aggregate import Estimate
 
 

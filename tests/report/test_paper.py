@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from seq2sweep.presets import table3
-from seq2sweep.report import (
-    formats,
-    number_format,
-    paper,
-    sweep_plots,
-    table,
-)
+from seq2sweep.report import formats, number_format, paper, sweep_plots, table
 from seq2sweep.report.aggregate import aggregate
 from tests.report.made_up_results import csv_lines, failed, papers_own_sweep, sweep, table3_sweep
 from tests.report.parsing_sweep import of_parsing

@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seq2sweep.report import (
-    formats,
-    pareto,
-    sweep_plots,
-    table,
-)
+from seq2sweep.report import formats, pareto, sweep_plots, table
 from seq2sweep.report.aggregate import Variant, aggregate, estimate
 from seq2sweep.report.pareto import Objective
 from tests.report.made_up_results import (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from seq2sweep.report import (
-    samples,
-)
+from seq2sweep.report import samples
 from tests.report.made_up_results import results
 
 

@@ -10,11 +10,7 @@ import pytest
 
 from seq2sweep.config.scores import BLEU
 from seq2sweep.presets import table3
-from seq2sweep.report import (
-    formats,
-    number_format,
-    table,
-)
+from seq2sweep.report import formats, number_format, table
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
 from tests.report.made_up_results import BASE_MODEL, csv_lines, sweep, table3_sweep, trial
