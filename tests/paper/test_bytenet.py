@@ -21,6 +21,7 @@ from seq2sweep.model.packing import Packing
 from seq2sweep.train import step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
+from ..saved_tensors import none_of, saved_bytes
 from .bytenet_equations import array, defined
 from .models import VOCABULARY, padded, steps_are_whole_passes
 
@@ -327,22 +328,13 @@ def test_activations_are_what_the_backward_pass_keeps(
     config, pairs, n, m = small(**{"d_model": 64, "layers": 4, **changes}), 16, 40, 48
     torch.manual_seed(0)
     model = build(config, VOCABULARY)
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in weights:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
     source, target = padded([n] * pairs), padded([m] * pairs)
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        step.autocast(precision, CPU),
-    ):
+
+    def forward() -> None:
         logits = model(source, target, (Packing.of(source), Packing.of(target)))
         smoothed_cross_entropy(logits[None], target.flatten()[None], 0.1)
-    saved = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+    saved = saved_bytes(forward, precision, none_of(model))
     saved -= target.numel() * VOCABULARY * 4  # the probabilities, which are counted with the logits
     saved -= 2 * sum(w.numel() for w in model.parameters()) * (precision == "bf16")
     size = 2 if precision == "bf16" else 4

@@ -32,6 +32,7 @@ from seq2sweep.model.products import laid_out
 from seq2sweep.train import optimizers, step
 from seq2sweep.train.loss import smoothed_cross_entropy
 
+from ..saved_tensors import saved_bytes
 from .models import VOCABULARY, padded
 
 Array = NDArray[np.float64]
@@ -548,21 +549,14 @@ def test_formulas_say_what_the_backward_pass_keeps(
     torch.manual_seed(0)
     model = Convolutional(config, VOCABULARY)
     pairs, n, m = 17, 29, 23
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        if len(tensor) in (pairs, pairs * n, pairs * m):
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
     source, target = padded([n] * pairs), padded([m] * pairs)
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        step.autocast(precision, CPU),
-    ):
+
+    def forward() -> None:
         logits = model(source, target, (Packing.of(source), Packing.of(target)))
         smoothed_cross_entropy(logits, target[target.ne(PAD)], 0.1)
-    saved = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+    rows = (pairs, pairs * n, pairs * m)
+    saved = saved_bytes(forward, precision, lambda tensor: len(tensor) in rows)
     saved -= pairs * m * VOCABULARY * 4  # the probabilities, which are counted with the logits
     size = 4 if precision == "float32" else 2
     of_source, of_target = Convolutional.kept_bytes(config, (n, m), size, gpu=False)

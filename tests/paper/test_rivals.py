@@ -27,6 +27,7 @@ from seq2sweep.model.building import build
 from seq2sweep.model.packing import Packing
 from seq2sweep.train import step
 
+from ..saved_tensors import none_of, saved_bytes
 from .models import VOCABULARY, padded, steps_are_whole_passes
 from .test_fast_paths import filling_changes_nothing
 
@@ -261,24 +262,15 @@ def test_memory_is_what_the_backward_pass_keeps(changes: dict[str, Any], precisi
     config = section(changes | {"d_model": 64, "dropout": 0.1})
     model, n, m = build(config, VOCABULARY).train(), 20, 24
     source, target = padded([n] * 16), padded([m] * 16)
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, Tensor] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in weights:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        step.autocast(precision, CPU),
-    ):
+    def forward() -> None:
         packings = Packing.of(source), Packing.of(target)
         model(source, target, packings, lambda states, weight: F.linear(states, weight).sum())
+
     size = 2 if precision == "bf16" else 4
     given = flops.kept_bytes(config, (n, m), size, False)
     expected = 16 * (n * given[0] + m * given[1])
-    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    counted = saved_bytes(forward, precision, none_of(model))
     assert expected == pytest.approx(counted, rel=0.2)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from seq2sweep import config as configuration
@@ -20,8 +19,8 @@ from seq2sweep.planning.plan import plan
 from seq2sweep.planning.render import overview
 from seq2sweep.train import footprint
 from seq2sweep.train.loss import smoothed_cross_entropy
-from seq2sweep.train.step import autocast
 from tests.planning.conftest import load_of, preset, write
+from tests.saved_tensors import none_of, saved_bytes
 
 GPU = machine.Device("H100", 8, "bf16")
 PRECISIONS: tuple[Any, ...] = ("float32", "bf16")
@@ -57,21 +56,12 @@ def test_activations_are_what_the_backward_pass_keeps(
     config, pairs = preset("phrasebook", **changes), 16
     size = config.vocabulary.size
     model = Transformer(config.model, size)
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, Tensor] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in weights:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
     pieces = torch.randint(4, size, (pairs, length))
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        autocast(precision, torch.device("cpu")),
-    ):
+
+    def forward() -> None:
         smoothed_cross_entropy(model(pieces, pieces), pieces, 0.1)
-    saved = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+    saved = saved_bytes(forward, precision, none_of(model))
     saved -= pairs * length * size * 4  # the probabilities, which are counted with the logits
     saved -= 2 * sum(w.numel() for w in model.parameters()) * (precision == "bf16")
     per_pair = footprint.most_per_token(config.model, length, precision, gpu=False)
