@@ -18,6 +18,7 @@ from seq2sweep import commands, presets
 from seq2sweep import config as configuration
 from seq2sweep.cli import main, parser
 from seq2sweep.errors import OperationalError
+from tests.refusal import refusal
 
 ROOT = Path(__file__).parents[1]
 
@@ -158,10 +159,7 @@ def test_values_can_be_set() -> None:
 def test_a_mistake_is_one_line_and_status_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["preset", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in refusal(capsys, "preset", *arguments)
     assert not Path("params.yaml").exists()
 
 
@@ -300,10 +298,7 @@ def test_table1_is_written_whose_reader_has_gone(monkeypatch: pytest.MonkeyPatch
 def test_table1_refuses_in_one_line(
     assignment: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["table1", "--set", assignment]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("seq2sweep table1: ")
-    assert message in line
+    assert message in refusal(capsys, "table1", "--set", assignment)
     assert not Path("reports").exists()
 
 

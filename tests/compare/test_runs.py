@@ -25,6 +25,7 @@ from seq2sweep.evaluate.significance import against_base
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.storage.atomic import sha256
 from tests.evaluate.made_up_trees import GOLD, parsed
+from tests.refusal import refusal
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
 REFERENCES = [f"das ist Satz {n} von allen vierzig Sätzen hier" for n in range(40)]
@@ -143,14 +144,6 @@ def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return found
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["compare", *arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.count("\n") == 1
-    return error
-
-
 # --- variants and trials -------------------------------------------------------------------------
 
 
@@ -192,7 +185,7 @@ def test_no_more_is_drawn_than_of_text_files_and_it_is_said_what_takes_so_long(
     monkeypatch.setattr(runs, "DRAWN_SENTENCES", 40 * 20)
     compared(capsys, "base", "A-heads-1", "--samples", "20")
     assert found == [(20, "compare")]
-    error = refusal(capsys, "base", "A-heads-1", "--samples", "21")
+    error = refusal(capsys, "compare", "base", "A-heads-1", "--samples", "21")
     assert "--samples 21 of 40 sentences are too many: at most 800 sentences" in error
     assert len(found) == 1
     monkeypatch.setattr(runs, "BOOTSTRAP_SAMPLES", 21)
@@ -603,35 +596,39 @@ def test_weights_and_a_trial_have_different_test_sets(
 def test_a_mistyped_trial_is_one_line_with_the_nearest(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refusal(capsys, "base", "A-head-1") == (
+    assert refusal(capsys, "compare", "base", "A-head-1") == (
         "seq2sweep compare: A-head-1 is neither a file, a folder nor a trial of "
         "reports/sweep.json, did you mean A-heads-1?\n"
     )
-    assert "did you mean base seed=2?" in refusal(capsys, "Base seed=2", "base")
-    assert "it has base, A-heads-1, equal, wide" in refusal(capsys, "zzz", "base")
+    assert "did you mean base seed=2?" in refusal(capsys, "compare", "Base seed=2", "base")
+    assert "it has base, A-heads-1, equal, wide" in refusal(capsys, "compare", "zzz", "base")
 
 
 def test_other_mistakes_are_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bare").mkdir()
-    assert "bare/reports/sweep.json is missing" in refusal(capsys, "base", "bare:base")
+    assert "bare/reports/sweep.json is missing" in refusal(capsys, "compare", "base", "bare:base")
     assert "bare has no weights, and is no project whose models/train has some" in refusal(
-        capsys, "base", "bare"
+        capsys, "compare", "base", "bare"
     )
-    assert "base is no trial" not in (both := refusal(capsys, ":base", ":A-head-1"))
+    assert "base is no trial" not in (both := refusal(capsys, "compare", ":base", ":A-head-1"))
     assert "did you mean A-heads-1?" in both
     # As a variant of a search over many keys is called; no path is so long.
-    assert "is neither a file, a folder nor a trial" in refusal(capsys, "base", "layers=6 " * 50)
+    assert "is neither a file, a folder nor a trial" in refusal(
+        capsys, "compare", "base", "layers=6 " * 50
+    )
     write_json(Path("bare/reports/sweep.json"), ["no", "sweep"])
     assert "bare/reports/sweep.json is damaged (it holds a list" in refusal(
-        capsys, "base", "bare:base"
+        capsys, "compare", "base", "bare:base"
     )
     Path("bare/reports/sweep.json").write_text("{", encoding="utf-8")
-    assert "bare/reports/sweep.json is damaged" in refusal(capsys, "base", "bare:base")
+    assert "bare/reports/sweep.json is damaged" in refusal(capsys, "compare", "base", "bare:base")
     write_weights(Path(), 4)
     write_json(Path("metrics/evaluate.json"), {"made_from": {}})
-    assert "metrics/evaluate.json has no weights" in refusal(capsys, "base", "models/train")
+    assert "metrics/evaluate.json has no weights" in refusal(
+        capsys, "compare", "base", "models/train"
+    )
     write_json(Path("metrics/evaluate.json"), {"made_from": 3, "averaged_checkpoints": 3})
-    told = refusal(capsys, "base", "models/train")
+    told = refusal(capsys, "compare", "base", "models/train")
     assert "metrics/evaluate.json is no evaluation" in told
     assert "`dvc repro -f evaluate`" in told
 
@@ -777,7 +774,7 @@ def test_a_parser_and_a_translator_are_not_compared(
         ("models/train", "trees/models/train", ("BLEU", "F1")),
         ("trees/models/train", "base", ("F1", "BLEU")),
     ):
-        assert refusal(capsys, first, second) == (
+        assert refusal(capsys, "compare", first, second) == (
             f"seq2sweep compare: A ({first.rpartition(':')[2]}) is scored by {scores[0]}, "
             f"B ({second.rpartition(':')[2]}) by {scores[1]}: only runs of one task can be "
             "compared\n"

@@ -19,6 +19,7 @@ from seq2sweep.errors import UserError
 
 from ..conftest import Corpus
 from ..export import made_up_models
+from ..refusal import refusal
 
 CONFIG = configuration.to_dict(presets.load("phrasebook").config)
 RECEIPT = {
@@ -161,12 +162,7 @@ def test_a_mistake_is_one_line_and_status_2(
     write("odd", RECEIPT | {"lineage": ["no", "names"]})
     write("damaged", "")
     Path("damaged/receipt.json").write_text('{"config": ', encoding="utf-8")
-    assert main(["compare", *arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.startswith("seq2sweep compare: ")
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in refusal(capsys, "compare", *arguments)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from sacrebleu.dataset import DATASETS
 from seq2sweep.cli import main
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.references import NEWSTEST2014, read_texts
+from tests.refusal import refusal
 
 NAMES = ("wmt14/full", "wmt14", "wmt13", "wmt21/systems", "wmt17/ms")
 
@@ -131,9 +132,7 @@ def test_the_other_newstest2014_is_recognised(
 ) -> None:
     fill(cache, given, "en-de", sentences(NEWSTEST2014[given]))
     hypothesis(sentences(NEWSTEST2014[other]))
-    assert main(["score", "h.txt", given, "--from", "en", "--to", "de"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
+    error = refusal(capsys, "score", "h.txt", given, "--from", "en", "--to", "de")
     assert f"h.txt has {NEWSTEST2014[other]} lines but {given} en-de has" in error
     assert "2737 sentences as wmt14 and 3003 sentences as wmt14/full" in error
 

@@ -23,6 +23,7 @@ from seq2sweep.errors import UserError
 from seq2sweep.planning import proposal
 from seq2sweep.planning.data import known_pairs
 from seq2sweep.planning.plan import plan
+from tests.refusal import refusal
 
 Pairs = list[tuple[str, str]]
 
@@ -48,8 +49,11 @@ def write(stem: str, some: Pairs, folder: str = "corpora/mine") -> None:
         Path(folder, f"{stem}.{code}").write_text(text, encoding="utf-8")
 
 
-def init(*arguments: str) -> int:
-    return main(["init", "corpora/mine", "--from", "en", "--to", "de", "--force", *arguments])
+MINE = ("corpora/mine", "--from", "en", "--to", "de")
+
+
+def init() -> int:
+    return main(["init", *MINE, "--force"])
 
 
 def test_pairs_with_repeated_sentences(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,8 +178,7 @@ def test_nothing_is_left_where_train_is_the_test_set_in_another_case(
     some = pairs(300)
     write("train", some)
     write("test", [(source.upper(), target.upper()) for source, target in some[15:]])
-    assert init() == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, *MINE)
     assert "each pair of train has a sentence of valid or test" in line
 
 
@@ -184,8 +187,7 @@ def test_nothing_to_train_on_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
     for stem in ("train", "dev"):
         write(stem, pairs(300))
     write("test", pairs(30, start=300))
-    assert init() == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, *MINE)
     assert "each pair of train has a sentence of valid or test" in line
 
 
@@ -216,14 +218,12 @@ def test_where_nothing_can_be_held_out_files_are_asked_for(
 ) -> None:
     some = pairs(400)
     write("news", some + [(source.lower(), target.lower()) for source, target in some])
-    assert init() == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused(capsys, *MINE)
     assert "too few of 800 pairs of news.en and news.de can be held out" in line
     assert "put valid.en and valid.de and test.en and test.de beside them" in line
     assert "data.files" not in line
     write("valid", pairs(30, 1000))
-    assert init() == 2
-    assert ": put test.en and test.de beside them (test.parquet" in capsys.readouterr().err
+    assert ": put test.en and test.de beside them (test.parquet" in refused(capsys, *MINE)
     write("test", pairs(30, 2000))
     assert init() == 0
 
@@ -311,9 +311,7 @@ def test_two_digits_count(number: float, rounded: int) -> None:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one line that refuses; nothing is written."""
     before = Path("params.yaml").read_bytes()
-    assert main(["init", *arguments, "--force"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("seq2sweep init: ")
+    line = refusal(capsys, "init", *arguments, "--force")
     assert Path("params.yaml").read_bytes() == before
     return line
 
@@ -321,11 +319,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_an_edited_params_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     write("train", pairs(100))
     Path("params.yaml").write_text("mine: 1\n")
-    assert main(["init", "corpora/mine", "--from", "en", "--to", "de"]) == 2
+    assert main(["init", *MINE]) == 2
     assert "would be lost: copy it elsewhere, or add --force" in capsys.readouterr().err
     assert Path("params.yaml").read_text() == "mine: 1\n"
     Path("params.yaml").unlink()
-    assert main(["init", "corpora/mine", "--from", "en", "--to", "de"]) == 0
+    assert main(["init", *MINE]) == 0
 
 
 @pytest.mark.parametrize(
@@ -352,7 +350,7 @@ def test_texts_that_cannot_be_used(
     write("train", [])
     Path("corpora/mine/train.en").write_bytes(source)
     Path("corpora/mine/train.de").write_bytes(target)
-    assert message in refused(capsys, "corpora/mine", "--from", "en", "--to", "de")
+    assert message in refused(capsys, *MINE)
 
 
 def test_odd_lines_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,8 +368,7 @@ def test_odd_lines_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
 def test_gzip_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     write("train", pairs(50))
     Path("corpora/mine/train.de").rename("corpora/mine/train.de.gz")
-    asked = "corpora/mine", "--from", "en", "--to", "de"
-    assert "train.de.gz: not valid gzip, it looks like plain text" in refused(capsys, *asked)
+    assert "train.de.gz: not valid gzip, it looks like plain text" in refused(capsys, *MINE)
 
 
 def test_a_folder_that_dvc_writes_into_is_no_corpus(capsys: pytest.CaptureFixture[str]) -> None:

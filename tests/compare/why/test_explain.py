@@ -25,6 +25,7 @@ from seq2sweep.config.scores import BLEU
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate import bleu
 
+from ...refusal import refusal
 from .made_up_output import references, translations
 
 REFERENCES = references(150)
@@ -420,9 +421,4 @@ def test_a_mistake_is_one_line_and_status_2(
     files: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("empty.de").touch()
-    assert main(["why", *arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
-    assert error.startswith("seq2sweep why: ")
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in refusal(capsys, "why", *arguments)

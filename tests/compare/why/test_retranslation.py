@@ -36,6 +36,7 @@ from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.storage.atomic import sha256
 
 from ...conftest import Corpus
+from ...refusal import refusal
 from .made_up_output import references, translations
 
 COUNT = 60
@@ -502,8 +503,5 @@ def test_against_another_run_its_settings_count(
 def test_a_run_without_its_evaluation_is_one_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["why", "models/train"]) == 2
-    out, error = capsys.readouterr()
-    assert out == ""
+    error = refusal(capsys, "why", "models/train")
     assert error.startswith("seq2sweep why: models/train has no known score: metrics/evaluate.json")
-    assert error.count("\n") == 1
