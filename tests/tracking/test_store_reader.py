@@ -331,8 +331,7 @@ def test_a_run_whose_files_are_in_a_bucket_is_exported_and_nothing_of_them_stays
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    mlflow_store.open_database(uri, bucket)
-    mlflow.MlflowClient(uri, uri).create_experiment(
+    mlflow_store.open_store(uri, bucket).create_experiment(
         tiny_config.tracking.experiment, artifact_location=bucket
     )
     store = Store(tiny_config, tiny_corpus, tmp_path)

@@ -73,6 +73,11 @@ def check_environment() -> None:
             raise UserError(f"environment: {name} must be {form}, not {given!r}")
 
 
+def is_server(uri: str) -> bool:
+    """Whether a store's address is a server's, not a database's."""
+    return uri.partition("://")[0] in SERVERS
+
+
 def check_address(uri: str, key: str) -> None:
     """Raise UserError, which shows none of it, where an address from this key cannot be read.
 

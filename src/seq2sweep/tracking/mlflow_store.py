@@ -30,7 +30,7 @@ from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.health import Finding
 from seq2sweep.ports import listening, port_number
 from seq2sweep.redaction import redact
-from seq2sweep.tracking import DATABASES, SERVERS, check_address, check_environment
+from seq2sweep.tracking import DATABASES, SERVERS, check_address, check_environment, is_server
 from seq2sweep.tracking.outbox import outboxes_folder
 
 HOST = "127.0.0.1"
@@ -86,14 +86,10 @@ class Experiment:
         Files of runs go below the folder `artifacts`; a server (http) chooses their place itself.
         Raises UserError when the store cannot be used.
         """
-        remote = uri.partition("://")[0] in SERVERS
         location = artifacts.resolve().as_uri()
         try:
-            if not remote:
-                open_database(uri, location)
-            # The registry's address is given too, else MLflow opens a default one for it.
-            self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
-            self.id = _open_experiment(self.client, name, None if remote else location)
+            self.client = open_store(uri, location)
+            self.id = _open_experiment(self.client, name, None if is_server(uri) else location)
             self._arrange()
         except store_errors() as error:
             raise UserError(unusable(uri, error)) from None
@@ -146,10 +142,11 @@ class Experiment:
         return list(self.client.search_runs([self.id], filter_string, order_by=order))
 
 
-def open_database(uri: str, artifacts: str) -> None:
-    """Connect once, since MLflow would retry for minutes, and make a missing SQLite file.
+def open_store(uri: str, artifacts: str) -> Any:
+    """A client of a store. artifacts: where files go of a database that is made here.
 
-    Making the tables takes seconds. Two processes at it at once, or one that is interrupted,
+    A database is connected to once, since MLflow would retry for minutes, and a missing SQLite file
+    made. Making the tables takes seconds. Two processes at it at once, or one that is interrupted,
     leave a file that is broken for good: so they are made in a file of our own, and the whole
     is put in place only if no other process was faster.
     """
@@ -165,12 +162,15 @@ def open_database(uri: str, artifacts: str) -> None:
                 pass  # another process was faster
             except OSError:
                 beside.rename(path)  # a file system without hard links
-    engine = sqlalchemy.create_engine(uri)
-    try:
-        with engine.connect() as connection:
-            sqlalchemy.inspect(connection).get_table_names()
-    finally:
-        engine.dispose()
+    if not is_server(uri):
+        engine = sqlalchemy.create_engine(uri)
+        try:
+            with engine.connect() as connection:
+                sqlalchemy.inspect(connection).get_table_names()
+        finally:
+            engine.dispose()
+    # The registry's address is given too, else MLflow opens a default one for it.
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def _open_experiment(client: Any, name: str, location: str | None) -> str:
@@ -273,7 +273,7 @@ def address(uri: str, page: str, port: str = PORT) -> str:
     page: behind `experiments/`. Without the view's name 3.17 opens that for language models,
     whatever kind an experiment is of.
     """
-    server = redact(uri) if uri.partition("://")[0] in SERVERS else f"http://{HOST}:{port}"
+    server = redact(uri) if is_server(uri) else f"http://{HOST}:{port}"
     return f"{server}/#/experiments/{page}?{MACHINE_LEARNING}"
 
 
@@ -363,7 +363,7 @@ def serve(config: Config, project: Path, port: str) -> None:
     """
     number = port_number(port)
     _, uri, name, artifacts = destination(config, project)
-    if not (remote := uri.partition("://")[0] in SERVERS):
+    if not (remote := is_server(uri)):
         listening(HOST, number, "make ui PORT=").close()
     experiment = Experiment(uri, name, artifacts)
     runs = experiment.page(uri, RUNS, port=port)

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import mlflow.artifacts
-from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from tqdm import tqdm
 
@@ -21,10 +20,9 @@ from seq2sweep.data.files import MANIFEST
 from seq2sweep.decode.model_folder import NEEDED, SOMETIMES
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.redaction import redact
-from seq2sweep.tracking import SERVERS
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
-    open_database,
+    open_store,
     reason,
     refuses,
     resolve_uri,
@@ -65,9 +63,7 @@ class StoreReader:
                 "sqlite:////home/me/project/mlflow.db"
             )
         with self.reading():
-            if uri.partition("://")[0] not in SERVERS:
-                open_database(uri, "")
-            self.client: Any = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            self.client = open_store(uri, "")
 
     def find(self, run_id: str) -> str:
         """The id of the one run whose id begins like this. Raises UserError."""
