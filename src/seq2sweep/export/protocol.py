@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from seq2sweep.decode.beam import Penalty, Stopping
+from seq2sweep.decode.beam import Engine, Penalty, Stopping
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
 
@@ -85,6 +85,20 @@ class Format(ABC):
     @abstractmethod
     def opened(self, folder: Path, translator: Translator) -> Opened:
         """What `write` wrote, read afresh, to search as `translator.config` says."""
+
+
+class Searched:
+    """An exported model whose engine gets tokens: a translator makes them, and text of what comes.
+
+    engine: None for the translator's own search.
+    """
+
+    def __init__(self, translator: Translator, engine: Engine | None = None) -> None:
+        self.translator, self.engine = translator, engine
+
+    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
+        found = self.translator.translate(lines, on_done=on_done, engine=self.engine)
+        return [best[0].text for best in found]
 
 
 def of_one_length(lengths: Sequence[int]) -> Iterator[list[int]]:

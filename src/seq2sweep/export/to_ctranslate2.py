@@ -10,7 +10,7 @@ from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.protocol import Bounds, Format, OnDone, of_one_length
+from seq2sweep.export.protocol import Bounds, Format, Searched, of_one_length
 from seq2sweep.parallel import available_cpus
 
 ROUNDED = {"int8": 0.2, "int8_float32": 0.2, "bfloat16": 0.05}
@@ -73,24 +73,21 @@ class Ctranslate2(Format):
         return _Opened(engine, translator)
 
 
-class _Opened:
-    def __init__(self, engine: ctranslate.Search, translator: Translator) -> None:
-        self.engine, self.translator = engine, translator
-
-    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
-        found = self.translator.translate(lines, on_done=on_done, engine=self._found)
-        return [best[0].text for best in found]
+class _Opened(Searched):
+    def __init__(self, search: ctranslate.Search, translator: Translator) -> None:
+        super().__init__(translator, self._found)
+        self.search = search
 
     def log_probs(
         self, sources: list[list[int]], targets: list[list[int]]
     ) -> Iterator[Sequence[float]]:
-        return self.engine.log_probs(sources, targets)
+        return self.search.log_probs(sources, targets)
 
     def _found(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = [[] for _ in sentences]
         for group in of_one_length([*map(len, sentences)]):
             for i, best in zip(
-                group, self.engine([sentences[i] for i in group], n_best=n_best), strict=True
+                group, self.search([sentences[i] for i in group], n_best=n_best), strict=True
             ):
                 found[i] = best
         return found

@@ -12,7 +12,6 @@ import logging
 import math
 import shutil
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from seq2sweep.data.vocabulary import MODEL_NAME, PAD
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import onnx_search
-from seq2sweep.export.protocol import SEARCH, Bounds, Format, OnDone, needed
+from seq2sweep.export.protocol import SEARCH, Bounds, Format, Searched, needed
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.layers import (
@@ -85,13 +84,10 @@ class Onnx(Format):
         return _Opened(folder, translator)
 
 
-class _Opened:
+class _Opened(Searched):
     def __init__(self, folder: Path, translator: Translator) -> None:
-        self.search, self.translator = onnx_search.Search(folder), translator
-
-    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
-        found = self.translator.translate(lines, on_done=on_done, engine=self._found)
-        return [best[0].text for best in found]
+        super().__init__(translator, self._found)
+        self.search = onnx_search.Search(folder)
 
     def _found(self, sentences: list[list[int]], *, n_best: int) -> list[list[Hypothesis]]:
         return [[Hypothesis(*found)] for found in self.search(sentences)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from pathlib import Path
 
 from seq2sweep.config import without_places
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import card
-from seq2sweep.export.protocol import Bounds, Format, OnDone
+from seq2sweep.export.protocol import Bounds, Format, Searched
 from seq2sweep.storage.atomic import disk_errors
 
 
@@ -33,13 +32,5 @@ class Safetensors(Format):
             handed_on.save(folder, found)
         (folder / card.NAME).write_text(card.render(translator, found), encoding="utf-8")
 
-    def opened(self, folder: Path, translator: Translator) -> _Opened:
-        return _Opened(Translator.open(folder))
-
-
-class _Opened:
-    def __init__(self, translator: Translator) -> None:
-        self.translator = translator
-
-    def translate(self, lines: Sequence[str], on_done: OnDone) -> list[str]:
-        return [best[0].text for best in self.translator.translate(lines, on_done=on_done)]
+    def opened(self, folder: Path, translator: Translator) -> Searched:
+        return Searched(Translator.open(folder))
