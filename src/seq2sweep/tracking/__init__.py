@@ -121,6 +121,12 @@ def _is_of_database(uri: str) -> bool:
     return scheme.partition("+")[0] in FILES or _ONE_HOST.fullmatch(rest) is not None
 
 
+def sizes(path: Path) -> list[int]:
+    """Bytes of a file, or of each in a folder; none where it is gone."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return [file.stat().st_size for file in files if file.is_file()]
+
+
 @contextlib.contextmanager
 def timeout_of_upload(path: Path) -> Iterator[None]:
     """In the block a request may take as long as the file, or the largest of the folder, asks for.
@@ -128,8 +134,7 @@ def timeout_of_upload(path: Path) -> Iterator[None]:
     A server answers when all of a file is in its bucket. MLflow knows one timeout, in seconds, for
     every request of a process: that of other threads is as long meanwhile, and one uploads at once.
     """
-    files = path.rglob("*") if path.is_dir() else [path]
-    largest = max((file.stat().st_size for file in files if file.is_file()), default=0)
+    largest = max(sizes(path), default=0)
     with _upload:
         usual = os.environ[TIMEOUT]
         os.environ[TIMEOUT] = str(int(usual) + math.floor(largest / SLOWEST_UPLOAD))

@@ -14,6 +14,7 @@ from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import Status
 from seq2sweep.storage.atomic import begins_a_line
+from seq2sweep.tracking import sizes
 from seq2sweep.tracking.mlflow_runs import Point, Run
 from seq2sweep.tracking.mlflow_store import (
     PARENT,
@@ -151,7 +152,7 @@ class Delivery:
     ) -> None:
         """What a record of a run does in MLflow; applying it again changes nothing."""
         kept = [self.box.folder / name for name in files or ()]
-        self.relay.on_record(sum(map(_bytes, kept)))
+        self.relay.on_record(sum(itertools.chain.from_iterable(map(sizes, kept))))
         if do in ("start", "attach", "curves"):
             method: Any = getattr(self, f"_{do}")
         elif do == "end":
@@ -302,11 +303,6 @@ def written_keys(record: Record) -> set[tuple[str, bool, str]]:
         if what["do"] == "artifact":
             return {("artifact", above, Path(name).name) for name in what["files"]}
     return set()
-
-
-def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def new_points(
