@@ -122,7 +122,9 @@ class SweepRecorder:
     def _start(self, variant: Variant, figures: Mapping[str, Any]) -> None:
         config, root = variant.config, self.parent.folder.parent
         known = variant_tags(variant)
-        lineage = self.lineages[variant.name] = self._lineage(figures)
+        # One that an earlier sweep trained has its code, libraries and machine.
+        lineage = self._as_trained(figures) if figures.get("done_before") else self.lineage
+        self.lineages[variant.name] = lineage
         params = parameters(config, "model", "train") | variant.changes
         # A try of Table 2 has one seed, however many the sweep has.
         above, several = self.parent.name, variant.name != variant.variant
@@ -146,13 +148,6 @@ class SweepRecorder:
         )
         self.runs[variant.name] = run
         self.use_data(run, config)
-
-    def _lineage(self, figures: Mapping[str, Any]) -> dict[str, str]:
-        """Of a trial. One that an earlier sweep trained has its code, libraries and machine.
-
-        figures: of the event "started".
-        """
-        return self._as_trained(figures) if figures.get("done_before") else self.lineage
 
     def _as_trained(self, figures: Mapping[str, Any]) -> dict[str, str]:
         """The lineage with what trained a trial, as its event says, where that is known."""
