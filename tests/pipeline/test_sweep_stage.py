@@ -100,30 +100,37 @@ def test_the_best_is_said_with_its_score(
     assert f"; best: layers 2, {said} on valid" in capsys.readouterr().out
 
 
+def trial(
+    config: Config,
+    method: str,
+    status: str,
+    cause: str | None,
+    storage: str = "runs",
+    name: str = "base",
+) -> Any:
+    """How one of a sweep of this method ended."""
+    of = SimpleNamespace(sweep=SimpleNamespace(method=method), data=config.data)
+    return SimpleNamespace(
+        variant=SimpleNamespace(name=name, config=of),
+        store=SimpleNamespace(location=f"{storage}/sweep-1/trials/base-1a"),
+        journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"),
+        metrics={}, origin={}, status=status, cause=cause,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("method", ["grid", "optuna", "table2"])
 @pytest.mark.parametrize("storage", ["runs", "s3://bucket/runs"])
 def test_how_to_try_failed_trials_again(
     tiny_config: Config, method: str, storage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A search, or Table 2, keeps them: to force the stage trains none of them."""
-    chosen = SimpleNamespace(config=SimpleNamespace(sweep=SimpleNamespace(method=method)))
-    chosen.name, chosen.config.data = "base", tiny_config.data
-    store = SimpleNamespace(location=f"{storage}/sweep-1/trials/base-1a")
-    journal = Path("runs/sweep-1/trials/base-1a/journal.jsonl")
-    failed, finished = (
-        SimpleNamespace(
-            variant=chosen, store=store, journal=journal, metrics={}, origin={},
-            status=status, cause="out of memory" if status == "failed" else None,
-        )
-        for status in ("failed", "finished")
-    )  # fmt: skip
+    failed = trial(tiny_config, method, "failed", "out of memory", storage)
+    finished = trial(tiny_config, method, "finished", None, storage)
     folders = "runs/sweep-1/trials"
     if storage != "runs":
         folders += " and s3://bucket/runs/sweep-1/trials"
-    results: Any = [failed, finished]
-    assert (
-        console_lines.removal(results[0], "those") == f"remove result.json from those in {folders}"
-    )
+    results = [failed, finished]
+    assert console_lines.removal(failed, "those") == f"remove result.json from those in {folders}"
     remove = f"remove result.json from their folders in {folders}, then "
     remove = "" if method == "grid" else remove
     console_lines.say_end(results, summarise(record(parses=False)), 0, 60.0)
@@ -149,20 +156,14 @@ def test_trials_without_a_score_are_counted(
     tiny_config: Config, method: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They have finished, and look healthy else; a sweep without any score has failed."""
-    chosen = SimpleNamespace(config=SimpleNamespace(sweep=SimpleNamespace(method=method)))
-    chosen.name, chosen.config.data = "base", tiny_config.data
     unscored, failed, scored = (
-        SimpleNamespace(
-            variant=chosen, store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
-            journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"), metrics={}, origin={},
-            status=status, cause=cause,
-        )
+        trial(tiny_config, method, status, cause)
         for status, cause in (
             ("stopped early", "not scored: out of memory"),
             ("failed", "killed"),
             ("finished", None),
         )
-    )  # fmt: skip
+    )
     summary = {"finished": 1, "stopped_early": 1, "failed": 0, "best": None}
 
     def say_end(*results: Any) -> list[str]:
@@ -219,15 +220,8 @@ def test_a_choice_is_a_short_line_however_bad_a_try_was(
 
 def test_a_sweep_of_which_all_tries_failed_has_failed(tiny_config: Config) -> None:
     """Table 2 trains nothing after them, and has no results."""
-    failed: Any = SimpleNamespace(
-        variant=SimpleNamespace(
-            name="base at 1 x the learning rate",
-            config=SimpleNamespace(sweep=SimpleNamespace(method="table2"), data=tiny_config.data),
-        ),
-        store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
-        journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"),
-        metrics={}, origin={}, status="failed", cause="out of memory",
-    )  # fmt: skip
+    name = "base at 1 x the learning rate"
+    failed = trial(tiny_config, "table2", "failed", "out of memory", name=name)
     nothing = {"finished": 0, "stopped_early": 0, "failed": 0, "refused": 1, "best": None}
     with pytest.raises(OperationalError, match=r"^all 3 trials failed, the first \(base at 1"):
         console_lines.say_end([], nothing, 1, 60.0, [failed] * 3)
@@ -237,18 +231,10 @@ def test_a_try_that_failed_is_told_where_others_have_trained(
     tiny_config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The results of Table 2 are of other trials: that of an architecture may be missing."""
-    config = SimpleNamespace(sweep=SimpleNamespace(method="table2"), data=tiny_config.data)
-    finished, failed = (
-        SimpleNamespace(
-            variant=SimpleNamespace(name="base", config=config),
-            store=SimpleNamespace(location="runs/sweep-1/trials/base-1a"),
-            journal=Path("runs/sweep-1/trials/base-1a/journal.jsonl"),
-            metrics={}, origin={}, status=status, cause=cause,
-        )
-        for status, cause in (("finished", None), ("failed", "out of memory"))
-    )  # fmt: skip
+    finished = trial(tiny_config, "table2", "finished", None)
+    failed = trial(tiny_config, "table2", "failed", "out of memory")
     summary = {"finished": 1, "stopped_early": 0, "failed": 0, "best": None}
-    every: list[Any] = [finished, finished, failed, failed]
+    every = [finished, finished, failed, failed]
     console_lines.say_end(every[:1], summary, 1, 60.0, every)
     assert capsys.readouterr().out.splitlines() == [
         "1 finished, 0 stopped early, 0 failed, 1 refused, 2 tries of learning rates failed "
@@ -396,7 +382,7 @@ def test_trials_that_have_ended_are_recorded_once(
     """Also before an interruption; what a round has stopped and a later one resumed as it ended."""
     config = configuration.with_changes(tiny_config, {"cluster.storage": str(tmp_path / "storage")})
 
-    def trial(name: str, status: str = "finished") -> Any:
+    def ended(name: str, status: str = "finished") -> Any:
         return SimpleNamespace(variant=SimpleNamespace(name=name), status=status)
 
     recorded: list[list[Any]] = []
@@ -404,8 +390,8 @@ def test_trials_that_have_ended_are_recorded_once(
     recorder: Any = SimpleNamespace(hear=None, lineage={})
 
     def run_sweep(*args: object, on_end: Any, **more: object) -> list[Any]:
-        on_end([trial("first"), trial("second", "stopped early")])
-        on_end([trial("second")])
+        on_end([ended("first"), ended("second", "stopped early")])
+        on_end([ended("second")])
         if error is not None:
             raise error
         return []
@@ -414,16 +400,15 @@ def test_trials_that_have_ended_are_recorded_once(
     source: Any = None
     with (
         pytest.raises(type(error)) if error else contextlib.nullcontext(),
-        sweep.recording(source, recorder) as ended,
+        sweep.recording(source, recorder) as found,
     ):
-        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], recorder, ended)
-    assert recorded == [[trial("first"), trial("second")]]
+        sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], recorder, found)
+    assert recorded == [[ended("first"), ended("second")]]
 
 
 def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:
     """Its journal has a precision, float32, and so has F1."""
-    changes = {"data.target": "trees", "model.target_symbols": 64, "model.tie_embeddings": False}
-    config = configuration.with_changes(tiny_config, changes)
+    config = configuration.with_changes(tiny_config, TREES)
     recorded = recorded_of(config, tmp_path, {})
     (tmp_path / "valid.translations.txt").write_text("(S)\n")
     scores = {"f1": 80.0, "precision": 81.0, "recall": 79.0, "complete": 5.0}
