@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -64,17 +63,23 @@ class Store:
 
 
 class Tree:
-    """Stands in for a worktree: keeps what it is made of and asked for, and gives its results."""
+    """Stands in for a worktree: keeps what it is made of and asked for, and gives its results, or
+    the others that a test names."""
 
     made: dict[str, Any]
 
     def __init__(self, root: Path, results: dict[str, dict[str, str]]) -> None:
         self.root = self.project = root
-        self.results = results
+        self.results, self.others = results, dict[str, dict[str, str]]()
         self.kept: str | None = None
         self.begun: tuple[str, str] | None = None
         self.fails = self.has_come_to_one = False
         self.ran: list[str] = []
+
+    @property
+    def params(self) -> Config:
+        """What it is made of."""
+        return configuration.parse(self.made["params"])
 
     def storage(self) -> str | None:
         return self.kept
@@ -95,7 +100,7 @@ class Tree:
 
     def record_again(self, one: StoredRecord, folder: Path) -> StoredRecord:
         folder.mkdir()
-        for name, text in self.results[one.stage].items():
+        for name, text in (self.results | self.others)[one.stage].items():
             (folder / name).write_text(text)
         return StoredRecord.read("new", folder)
 
@@ -152,7 +157,7 @@ def test_a_training_is_made_again_with_its_evaluation(
     assert verdict.remarks == verdict.causes == []
     assert tree.ran == ["data of train evaluate", "train", "evaluate"]
     assert tree.made["root"] == tmp_path.with_name(f"{tmp_path.name}-{TRAINING[:8]}")
-    values = configuration.parse(tree.made["params"])
+    values = tree.params
     assert (values.train.seed, values.evaluate.beam) == (5, 7)
     assert values.model == tiny_config.model
     assert values.cluster.max_failures == 9
@@ -172,11 +177,11 @@ def test_text_that_git_does_not_keep_is_read_where_the_project_has_it(
     monkeypatch.setattr(run_again.git_tree, "holds", lambda project, commit, folder: kept)
     store.add(TRAINING, configuration.with_changes(tiny_config, {"data.folder": "corpora/mine"}))
     again(tmp_path, TRAINING)  # which does not have it either
-    assert configuration.parse(tree.made["params"]).data.folder == "corpora/mine"
+    assert tree.params.data.folder == "corpora/mine"
     (tmp_path / "corpora/mine").mkdir(parents=True)
     again(tmp_path, TRAINING)
     folder = "corpora/mine" if kept else str(tmp_path.resolve() / "corpora/mine")
-    assert configuration.parse(tree.made["params"]).data.folder == folder
+    assert tree.params.data.folder == folder
 
 
 def test_an_evaluation_is_made_again_with_its_training(
@@ -188,10 +193,10 @@ def test_an_evaluation_is_made_again_with_its_training(
     store.add(EVALUATION, other, stage="evaluate")
     about, verdict, _ = again(tmp_path, EVALUATION)
     assert about["stage"] == "evaluate"
-    logged = configuration.parse(tree.made["params"]).train.log_every
+    logged = tree.params.train.log_every
     assert logged == tiny_config.train.log_every
     assert tree.ran == ["data of train evaluate", "train", "evaluate"]
-    assert configuration.parse(tree.made["params"]).evaluate.beam == 7
+    assert tree.params.evaluate.beam == 7
     assert [part.name for part in verdict.parts] == [
         "weights of step 4", "loss at 2 steps", "bleu"
     ]  # fmt: skip
@@ -240,7 +245,7 @@ def test_the_newest_evaluation_of_the_same_code_and_data_is_compared(
     add(EVALUATION, 7, "0" * 32)
     _, verdict, _ = again(tmp_path, TRAINING)
     assert verdict.remarks == []
-    assert configuration.parse(tree.made["params"]).evaluate.beam == 7
+    assert tree.params.evaluate.beam == 7
     # An evaluation of a new test set is compared with the training of its weights all the same.
     _, verdict, _ = again(tmp_path, other_data)
     assert verdict.remarks == []
@@ -260,7 +265,7 @@ def test_a_trial_is_made_again_alone(
     for trial in trials:
         store.add(TRIAL, trial.config, stage="sweep")
         again(tmp_path, TRIAL)
-        ((alone,), refused) = variants(configuration.parse(tree.made["params"]))
+        ((alone,), refused) = variants(tree.params)
         assert refused == []
         # By this hash a sweep knows that a trial is trained already.
         assert alone.fingerprint == trial.fingerprint
@@ -293,7 +298,7 @@ def test_where_jobs_are_submitted_a_run_is_made_again_here(
     monkeypatch.setattr(run_again, "available_cpus", lambda: 5)
     store.add(TRAINING, config, trained={"workers": 3, "threads": 2})
     again(tmp_path, TRAINING)
-    found = configuration.parse(tree.made["params"]).cluster
+    found = tree.params.cluster
     assert (found.job_server, found.job_environment) == (None, ())
     assert (found.workers, found.cpus_per_worker) == (3, None), "5 CPUs may be used here"
 
@@ -305,7 +310,7 @@ def test_threads_and_workers_are_those_of_the_run_where_they_fit(
         trained = {"workers": 3, "threads": threads}
         store.add(TRAINING, tiny_config, trained=trained)
         again(tmp_path, TRAINING, settings=settings)
-        found = configuration.parse(tree.made["params"]).cluster
+        found = tree.params.cluster
         return found.workers, found.cpus_per_worker
 
     monkeypatch.setattr(run_again, "available_cpus", lambda: 6)
@@ -329,7 +334,7 @@ def test_a_trial_has_the_workers_and_threads_that_trained_it(
         ((trial, *_), _) = variants(later)
         store.add(TRIAL, trial.config, stage="sweep", trained={"workers": 2, "threads": threads})
         again(tmp_path, TRIAL, settings=settings)
-        found = configuration.parse(tree.made["params"]).sweep
+        found = tree.params.sweep
         return found.workers_per_trial, found.cpus_per_trial
 
     monkeypatch.setattr(run_again, "available_cpus", lambda: 6)
@@ -359,7 +364,7 @@ def test_fewer_workers_than_a_training_could_start_with(
     (tmp_path / "params.yaml").write_text(configuration.dump(here))
     store.add(TRAINING, record)
     again(tmp_path, TRAINING, settings={"cluster.workers": 1})
-    found = configuration.parse(tree.made["params"]).cluster
+    found = tree.params.cluster
     assert (found.workers, found.min_workers) == (1, 1 if recorded else None)
     again(tmp_path, TRAINING, settings={"cluster.min_workers": record.cluster.workers})
     del tree.made
@@ -386,7 +391,7 @@ def test_no_finished_run_is_found_in_the_storage(
     found = set()
     for _ in range(2):
         again(tmp_path, TRAINING)
-        found |= {(configuration.parse(tree.made["params"]).cluster.storage, tree.made["key"])}
+        found |= {(tree.params.cluster.storage, tree.made["key"])}
     # Neither that of the run itself, nor that of a worktree which has been removed since: other
     # libraries or workers may have trained it. A worktree that is still there keeps its own.
     (first, key), (second, same_key) = found
@@ -401,7 +406,7 @@ def test_a_folder_in_the_worktree_keeps_its_name(
 ) -> None:
     store.add(TRAINING, tiny_config)
     again(tmp_path, TRAINING)
-    assert configuration.parse(tree.made["params"]).cluster.storage == "runs"
+    assert tree.params.cluster.storage == "runs"
 
 
 @pytest.mark.parametrize("value", ["many", -1, None])
@@ -519,7 +524,7 @@ def test_what_was_interrupted_is_compared_with_the_evaluation_that_it_began_with
     add("f" * 32, 9)
     again(tmp_path, TRAINING)
     assert tree.made["compared"] == EVALUATION
-    assert configuration.parse(tree.made["params"]).evaluate.beam == 7
+    assert tree.params.evaluate.beam == 7
     tree.begun = "of another question", EVALUATION
     again(tmp_path, TRAINING)
     assert tree.made["compared"] == "f" * 32
@@ -532,7 +537,6 @@ def test_a_trial_that_fails_again_is_compared(
     tree: Tree,
     tiny_config: Config,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     has_result: bool,
     stopped_early: bool,
 ) -> None:
@@ -546,8 +550,7 @@ def test_a_trial_that_fails_again_is_compared(
         # What breaks off sooner failed for another reason, as a machine with less memory has.
         sooner = copy.deepcopy(CONTENT) | {"stage": "sweep"}
         sooner["outcome"]["curves"] = {}
-        failed = store.records[TRIAL] | {"record.json": json.dumps(sooner)}
-        monkeypatch.setattr(tree, "record_again", lambda one, folder: _as_record(folder, failed))
+        tree.others["sweep"] = store.records[TRIAL] | {"record.json": json.dumps(sooner)}
         with pytest.raises(OperationalError, match="sweep failed"):
             again(tmp_path, TRIAL)
     else:
@@ -572,7 +575,6 @@ def test_a_checkpoint_that_the_evaluation_does_not_ask_for_is_not_missed(
     tree: Tree,
     tiny_config: Config,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     keeps: bool,
 ) -> None:
     """The training kept it for ever as `evaluate.checkpoint_steps` of those days named it."""
@@ -583,11 +585,7 @@ def test_a_checkpoint_that_the_evaluation_does_not_ask_for_is_not_missed(
     store.add(TRAINING, config, outcome=outcome)
     if not keeps:
         store.add(EVALUATION, tiny_config, stage="evaluate")
-    found = store.records[TRAINING] | {"record.json": json.dumps(CONTENT)}
-    records = {"train": found, "evaluate": store.records.get(EVALUATION, {})}
-    monkeypatch.setattr(
-        tree, "record_again", lambda one, folder: _as_record(folder, records[one.stage])
-    )
+    tree.others["train"] = store.records[TRAINING] | {"record.json": json.dumps(CONTENT)}
     _, verdict, _ = again(tmp_path, TRAINING)
     assert verdict.identical is not keeps
 
@@ -730,8 +728,7 @@ def test_the_command_prints_a_verdict_and_its_status_follows(
     unlike["outcome"]["weights"]["4"] = "b" * 64
     unlike["outcome"]["curves"]["loss"][0][1] = 1.500001
     unlike["trained"]["threads"] = 2
-    changed = store.records[TRAINING] | {"record.json": json.dumps(unlike)}
-    monkeypatch.setattr(tree, "record_again", lambda one, folder: _as_record(folder, changed))
+    tree.others["train"] = store.records[TRAINING] | {"record.json": json.dumps(unlike)}
     assert main(["reproduce", TRAINING, "--json"]) == 1
     out, err = capsys.readouterr()
     found = json.loads(out)
@@ -743,11 +740,3 @@ def test_the_command_prints_a_verdict_and_its_status_follows(
     assert err.splitlines()[-1] == f"seq2sweep reproduce: {last}"
     assert main(["reproduce", TRAINING, "--set", "train.steps=5"]) == 2
     assert "only where it runs can be set" in capsys.readouterr().err
-
-
-def _as_record(folder: Path, files: dict[str, str]) -> StoredRecord:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return StoredRecord.read("new", folder)
