@@ -29,26 +29,15 @@ from seq2sweep.tracking.lineage import (
 )
 from seq2sweep.tracking.recorder import clean_params
 from tests import rebuild
+from tests.reproduce.repository import git
 
 ENVIRONMENT = "environment.sha256"
-
-
-def git(project: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", "-C", str(project), *identity, *arguments],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit."""
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "SEQ2SWEEP_COMMIT"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("SEQ2SWEEP_COMMIT", raising=False)
     project = tmp_path / "project"
     (project / "src").mkdir(parents=True)
     (project / "src" / "model.py").write_text("d_model = 512\n")
@@ -101,13 +90,6 @@ def test_staged_and_deleted_files_are_changes(project: Path) -> None:
     assert code(project)["git.dirty"] == "true"
 
 
-def test_variables_of_a_hook_do_not_mislead(
-    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
-    assert code(project)["git.dirty"] == "false"
-
-
 @pytest.mark.parametrize(
     ("variable", "commit", "dirty"),
     [
@@ -144,8 +126,7 @@ def test_a_repository_around_the_project_that_ignores_it_has_no_commit_of_it(
     (tmp_path / ".gitignore").write_text("*\n!.gitignore\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "--all")
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    git(tmp_path, *who, "commit", "--quiet", "--message", "dotfiles")
+    git(tmp_path, "commit", "--quiet", "--message", "dotfiles")
     project = tmp_path / "project"
     project.mkdir()
     (project / "params.yaml").write_text("a: 1\n")
