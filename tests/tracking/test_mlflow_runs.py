@@ -25,7 +25,7 @@ from seq2sweep.tracking.relay import Relay
 from seq2sweep.tracking.sweep_runs import compared
 from tests.artifacts import artifact_text
 from tests.tracking import scenario
-from tests.tracking.unreliable import Unreliable, runs
+from tests.tracking.unreliable import Unreliable, failing, runs
 
 Stored = Callable[[str], Any]
 
@@ -409,12 +409,8 @@ def test_a_run_without_that_model_has_nothing_to_register(run: Run, name: str) -
 def test_a_registry_that_refuses_holds_up_nothing_else(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay], call: str, code: int
 ) -> None:
-    def fate(called: str) -> None:
-        if called == call:
-            raise MlflowException("not in this registry", code)
-
     recorded = scenario.record(tmp_path)
-    relay = new(fate=fate)
+    relay = new(fate=failing(call, MlflowException("not in this registry", code)))
     for _ in range(ATTEMPTS):
         try:
             assert relay.deliver()

@@ -32,7 +32,9 @@ from seq2sweep.tracking.relay import Relay
 from tests.artifacts import artifact_text
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS
-from tests.tracking.unreliable import Killed, runs, steps
+from tests.tracking.unreliable import Killed, failing, runs, steps
+
+REFUSED = MlflowException("no", INVALID_PARAMETER_VALUE)
 
 # --- once ----------------------------------------------------------------------------------------
 
@@ -221,12 +223,7 @@ def test_folders_of_a_finished_training_that_is_asked_for_again_stay(
     folder, name = tmp_path / "reproduce", f"train-kept-{refused}"
     folder.mkdir()
     scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
-
-    def fate(call: str) -> None:
-        if refused and call == "log_artifact":
-            raise MlflowException("no", INVALID_PARAMETER_VALUE)
-
-    relay = new(fate=fate)
+    relay = new(fate=failing("log_artifact", REFUSED) if refused else None)
     for patch in ("first", "of later changes"):
         (folder / "changes.patch").write_text(patch)
         with scenario.start(tmp_path, name) as run:
@@ -250,7 +247,7 @@ def test_a_finished_training_that_is_trained_again_has_the_files_of_that(
     def fate(call: str) -> None:
         if call == "log_artifact" and not refused:
             refused.append(call)
-            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+            raise REFUSED
 
     scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
     for at, text in ((1.0, "first"), (2.0, "second")):
@@ -381,13 +378,8 @@ def test_a_training_that_died_before_its_journal_has_not_that_of_the_one_after(
 
 def deliver_half(new: Callable[..., Relay]) -> None:
     """Up to the first end of a run."""
-
-    def fate(call: str) -> None:
-        if call == "set_terminated":
-            raise Killed
-
     with pytest.raises(Killed):
-        new(fate=fate).deliver()
+        new(fate=failing("set_terminated", Killed())).deliver()
 
 
 def test_another_store_gets_the_whole_of_what_was_not_complete(
@@ -630,16 +622,11 @@ def test_what_was_refused_comes_to_its_own_run_when_another_has_begun(
 ) -> None:
     """As of an evaluation that is run again, both in an outbox of one name."""
     name, page, ids = f"again-{gone}", tmp_path / "page.html", list[str]()
-
-    def fate(call: str) -> None:
-        if call == "log_artifact":
-            raise MlflowException("no", INVALID_PARAMETER_VALUE)
-
     for text in ("first", "second"):
         page.write_text(text)
         with Recorder(tmp_path / "tracking", text, kind="test", name=name) as run:
             run.artifact(page)
-        relay = new(fate=fate)
+        relay = new(fate=failing("log_artifact", REFUSED))
         assert relay.deliver()
         assert relay.refused == {name: "no"}
         ids.append(experiment.find(run.key)[0].info.run_id)
@@ -655,11 +642,7 @@ def test_what_was_refused_comes_to_its_own_run_when_another_has_begun(
 def test_an_end_that_was_refused_comes_to_its_own_run_while_another_goes_on(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    def fate(call: str) -> None:
-        if call == "set_terminated":
-            raise MlflowException("no", INVALID_PARAMETER_VALUE)
-
-    name = f"train-{uuid.uuid4().hex}"
+    fate, name = failing("set_terminated", REFUSED), f"train-{uuid.uuid4().hex}"
     journal = tmp_path / name / "journal.jsonl"
     with scenario.start(tmp_path, name) as first:
         first.finish("failed", "no room")
@@ -741,12 +724,7 @@ def test_a_file_at_which_the_store_always_fails_is_refused_and_holds_up_nothing_
         files.log({"train/loss": 1.0}, 1)
     with Recorder(tmp_path / "tracking", "none", kind="test") as none:
         pass
-
-    def fate(call: str) -> None:
-        if call == "log_artifact":
-            raise error
-
-    relay = new(fate=fate)
+    relay = new(fate=failing("log_artifact", error))
     for _ in range(ATTEMPTS - 1):
         with pytest.raises(UnavailableError, match=why):
             relay.deliver()
@@ -780,7 +758,7 @@ def test_what_was_refused_does_not_undo_what_was_recorded_later(
         nonlocal left
         if call in ("log_batch", "log_artifact") and left:
             left -= 1
-            raise MlflowException("no", INVALID_PARAMETER_VALUE)
+            raise REFUSED
 
     relay = new(fate=refuses_three)
     assert relay.deliver()
@@ -844,14 +822,10 @@ def test_failures_with_successes_between_them_refuse_nothing(
 def test_an_end_that_the_store_always_fails_at_is_refused_though_its_curves_are_not(
     experiment: Experiment, tmp_path: Path, new: Callable[..., Relay]
 ) -> None:
-    def fate(call: str) -> None:
-        if call == "set_terminated":
-            raise OSError("413 too large")
-
     scenario.write_journal(tmp_path / "train-e" / "journal.jsonl", 1, 5)
     with scenario.start(tmp_path, "train-e") as run:
         scenario.end(tmp_path, run)
-    relay = new(fate=fate)
+    relay = new(fate=failing("set_terminated", OSError("413 too large")))
     for _ in range(ATTEMPTS - 1):
         with pytest.raises(UnavailableError, match="413 too large"):
             relay.deliver()

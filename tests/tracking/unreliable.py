@@ -10,6 +10,16 @@ from seq2sweep.tracking.mlflow_store import Experiment
 READS = ("get_", "search_", "list_")
 
 
+def failing(at: str, error: BaseException) -> Callable[[str], None]:
+    """The fate of a store at which each call of one name fails, before it has done anything."""
+
+    def fate(call: str) -> None:
+        if call == at:
+            raise error
+
+    return fate
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: nothing in the code under test catches it."""
 
