@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,27 @@ def hanging(tmp_path: Path) -> Iterator[Place]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_thread, "PATIENCE", 0.3)
     monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 0.3)
+
+
+class Clock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        shown = SimpleNamespace(monotonic=lambda: self.now, sleep=time.sleep)
+        monkeypatch.setattr(relay_thread, "time", shown)
+
+    def slow(
+        self, step: Callable[..., object], before: Callable[[], object] = lambda: None
+    ) -> Callable[..., None]:
+        """What takes two seconds besides; before: what it waits for."""
+
+        def slowly(*given: Any) -> None:
+            before()
+            step(*given)
+            self.now += 2.0
+
+        return slowly
 
 
 def test_all_is_delivered_at_the_end(
@@ -185,19 +207,13 @@ def test_an_interrupted_stage_does_not_wait_for_a_store_that_gets_on(
     monkeypatch.setattr(relay_thread, "SHORT_PATIENCE", 3.0)
     thread = RelayThread(*place)
     thread.relay._opened = experiment  # opening it anew takes its time
-    step = thread.relay.on_record
-
-    def slow(size: int) -> None:
-        step(size)
-        clock.now += 2.0
-        time.sleep(0.05)
+    thread.relay.on_record = clock.slow(thread.relay.on_record, lambda: time.sleep(0.05))
 
     def work() -> None:
         with thread:
             scenario.record(tmp_path)
             raise KeyboardInterrupt
 
-    thread.relay.on_record = slow
     with pytest.raises(KeyboardInterrupt):
         work()
     assert "are not in MLflow yet" in capsys.readouterr().err
@@ -239,15 +255,6 @@ def test_a_parent_that_cannot_come_holds_no_stage_up(
     assert "2 record(s) are not in MLflow yet" in capsys.readouterr().err
 
 
-class Clock:
-    """Time that passes only when a test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        shown = SimpleNamespace(monotonic=lambda: self.now, sleep=time.sleep)
-        monkeypatch.setattr(relay_thread, "time", shown)
-
-
 def test_a_store_that_comes_back_at_the_end_gets_all(
     place: Place, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,11 +264,7 @@ def test_a_store_that_comes_back_at_the_end_gets_all(
     deliver: Callable[[Relay], bool] = Relay.deliver
     thread = RelayThread(*place, every=0.01)
     thread.relay._opened = experiment  # opening it anew takes its time
-    step = thread.relay.on_record
-
-    def slow(size: int) -> None:
-        step(size)
-        clock.now += 2.0
+    thread.relay.on_record = clock.slow(thread.relay.on_record)
 
     def until_the_end(relay: Relay) -> bool:
         if not thread._closing:
@@ -269,7 +272,6 @@ def test_a_store_that_comes_back_at_the_end_gets_all(
         return deliver(relay)
 
     monkeypatch.setattr(Relay, "deliver", until_the_end)
-    thread.relay.on_record = slow
     with thread:
         recorded = scenario.record(tmp_path)
         assert not thread.flush(100)
@@ -282,14 +284,8 @@ def test_a_store_that_gets_on_has_as_long_as_it_takes(
     clock = Clock(monkeypatch)
     thread = RelayThread(*place, every=0.01)
     thread.relay._opened = experiment  # opening it anew takes its time
-    step, flushing = thread.relay.on_record, threading.Event()
-
-    def slow(size: int) -> None:
-        flushing.wait()
-        step(size)
-        clock.now += 2.0
-
-    thread.relay.on_record = slow
+    flushing = threading.Event()
+    thread.relay.on_record = clock.slow(thread.relay.on_record, flushing.wait)
     with thread:
         scenario.record(tmp_path)
         begun = clock.now
@@ -397,12 +393,7 @@ def test_an_upload_that_takes_long_is_waited_for(
 
     def slowly(relay: Relay) -> bool:
         step = relay.on_record
-
-        def slow(size: int) -> None:
-            step(size)
-            clock.now += 2.0
-
-        relay.on_record = slow
+        relay.on_record = clock.slow(step)
         try:
             return deliver(relay)
         finally:
