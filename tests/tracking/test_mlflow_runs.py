@@ -74,15 +74,6 @@ def test_numbers_that_are_not_finite(run: Run, stored: Stored) -> None:
     assert stored(run.id).data.tags["non_finite"] == "perplexity at step 1"
 
 
-def test_files_and_folders(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "reports").mkdir()
-    (tmp_path / "reports" / "table3.md").write_text("| a |")
-    (tmp_path / "params.yaml").write_text("model: {}")
-    run.artifact([tmp_path / "params.yaml", tmp_path / "reports"])
-    assert [f.path for f in run.client.list_artifacts(run.id)] == ["params.yaml", "reports"]
-    assert artifact_text(run.client, run.id, "params.yaml") == "model: {}"
-
-
 # --- going on ------------------------------------------------------------------------------------
 
 

@@ -157,13 +157,6 @@ def test_a_model_and_its_registration_are_as_mlflow_takes_them(tmp_path: Path) -
     assert model["tags"] == registered["tags"] == {"server": "http://***@host"}
 
 
-def test_a_text_is_a_file(tmp_path: Path) -> None:
-    with Recorder(tmp_path, "t", kind="test") as run:
-        run.text("environment.txt", "torch==1\n")
-        assert (run.folder / last(run)["files"][0]).read_text() == "torch==1\n"
-        assert last(run)["files"][0].endswith("/environment.txt")
-
-
 def test_passwords_reach_no_file(tmp_path: Path) -> None:
     secret = "http://ada:hunter2@host:5000"
 

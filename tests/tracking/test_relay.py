@@ -134,18 +134,6 @@ def test_an_unreliable_store_loses_and_repeats_nothing(
     scenario.check(experiment, recorded)
 
 
-def test_one_at_a_time(tmp_path: Path, new: Callable[..., Relay]) -> None:
-    recorded = scenario.record(tmp_path)
-    box = Outbox(tmp_path / "tracking" / recorded.train)
-    with box.delivering() as ours:
-        assert ours
-        relay = new()
-        assert not relay.deliver()
-        # Not even its child, which would have no parent.
-        assert relay.applied == 0
-    assert relay.deliver()
-
-
 def test_what_mlflow_has_is_noted_once_a_record(
     tmp_path: Path, new: Callable[..., Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
