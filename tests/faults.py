@@ -1175,7 +1175,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
                 "for key in FIGURES},",
                 'for key in FIGURES} | {"device_hours": summary["wall_seconds"]},',
             ),
-            ("summary[k] for k in hardware.COSTS if", "1 + summary[k] for k in hardware.COSTS if"),
+            (
+                "present(status.summary, hardware.COSTS)",
+                "{k: 1 + v for k, v in present(status.summary, hardware.COSTS).items()}",
+            ),
         ],
         f"{PACKAGE}/stages/scoring.py": [
             (

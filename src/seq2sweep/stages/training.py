@@ -51,7 +51,7 @@ from seq2sweep.tracking.lineage import (
     parameters,
     same_machine,
 )
-from seq2sweep.tracking.recorder import COST, Recorder, named
+from seq2sweep.tracking.recorder import COST, Recorder, named, present
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.train import checkpointing
 from seq2sweep.train.footprint import longest
@@ -114,8 +114,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         shown = {k: metrics[k] for k in ("steps", "parameters", "tokens_per_second")}
         shown |= {"flops": metrics["flops"]["model"]}
         stage.write_metrics(name, metrics, shown | {"valid_ppl": final.get("valid_perplexity")})
-        known = {k: status.summary[k] for k in hardware.COSTS if status.summary[k] is not None}
-        run.log(named(COST, {"parameters": parameter_count} | known))
+        cost = {"parameters": parameter_count} | present(status.summary, hardware.COSTS)
+        run.log(named(COST, cost))
         run.replaces = trained_here
         tag_training(run, lineage)
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))

@@ -12,7 +12,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -65,6 +65,11 @@ other ones are of the moment."""
 def named(prefix: str, figures: Mapping[str, float]) -> dict[str, float]:
     """Figures under the names that they have in MLflow."""
     return {f"{prefix}{name}": value for name, value in figures.items()}
+
+
+def present(figures: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
+    """The named figures that are there and not null."""
+    return {name: figures[name] for name in names if figures.get(name) is not None}
 
 
 class Recorder:

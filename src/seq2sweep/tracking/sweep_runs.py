@@ -40,6 +40,7 @@ from seq2sweep.tracking.recorder import (
     Recorder,
     clean_params,
     named,
+    present,
 )
 
 COSTS = ("target_tokens", "wall_seconds", *hardware.COSTS)
@@ -163,10 +164,10 @@ class SweepRecorder:
         """End the run with a true status at a true time."""
         run, cause = self.runs[variant.name], figures["cause"]
         status = "interrupted" if cause == INTERRUPTED else cast(Status, ended)
-        cost = known(figures, ("flops", *COSTS))
+        cost = present(figures, ("flops", *COSTS))
         cost["parameters"] = flops.parameter_count(variant.config.model, self.vocabulary_size)
         curves = {key: name for names in CURVES.values() for key, name in names.items()}
-        newest = {curves[key]: value for key, value in known(figures, tuple(curves)).items()}
+        newest = {curves[key]: value for key, value in present(figures, curves).items()}
         shown = named(COST, cost) | newest
         trial = Ended(status, shown, cause)
         self.ended[variant.name] = trial
@@ -191,7 +192,7 @@ class SweepRecorder:
 
     def _score(self, variant: Variant, figures: dict[str, Any]) -> None:
         score = SCORES[variant.config.data.score]
-        found = known(figures, tuple(score.metrics))
+        found = present(figures, score.metrics)
         scores = named(SCORE, {f"valid_{name}": value for name, value in found.items()})
         scores |= head_metrics(figures.get("heads"))
         for run in {self.runs[variant.name], self.variant_run(variant.variant)}:
@@ -361,14 +362,9 @@ def variant_tags(variant: Variant) -> dict[str, str]:
 def head_metrics(found: Mapping[str, Any] | None) -> dict[str, float]:
     """What `evaluate.attention.head_numbers.summary` says, as MLflow shows it."""
     names = ("cross_attention_entropy", "positional", "loss_without", "removable")
-    return {f"heads/{name}": value for name, value in known(dict(found or {}), names).items()}
+    return {f"heads/{name}": value for name, value in present(found or {}, names).items()}
 
 
 def budget(sweep: SweepConfig, steps: int) -> str:
     """What a training may take, in words."""
     return f"{steps} steps" if sweep.budget == "steps" else f"{sweep.budget} of base"
-
-
-def known(figures: dict[str, Any], names: tuple[str, ...]) -> dict[str, float]:
-    """The named figures that are there and not null."""
-    return {name: figures[name] for name in names if figures.get(name) is not None}
