@@ -117,7 +117,9 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         cost = {"parameters": parameter_count} | present(status.summary, hardware.COSTS)
         run.log(named(COST, cost))
         run.replaces = trained_here
-        tag_training(run, lineage)
+        # Those of what trained: it began with those of now, or has those of a training before.
+        if lineage["git.commit"] != UNKNOWN:  # which MLflow may know
+            run.tag(other_tags(lineage))
         run.text(LINEAGE, document(lineage, config, origin_tags(status.summary)))
         run.describe(described(config, metrics, about))
         run.artifact(exported_to / RECEIPT)
@@ -180,16 +182,6 @@ def of_training(
             f"{MADE_BY} in {store.location} is damaged ({error}): remove it and run `dvc repro`"
         ) from None
     return lineage | then, same_machine(now, then)
-
-
-def tag_training(run: Recorder, lineage: dict[str, str]) -> None:
-    """Give a run that began with the tags of now, or has those of a training before, those of what
-    trained.
-
-    A commit that is not known changes none, as MLflow may know it.
-    """
-    if lineage["git.commit"] != UNKNOWN:
-        run.tag(other_tags(lineage))
 
 
 def train(
