@@ -110,11 +110,6 @@ def of_one_length(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield from (group[i : i + AT_ONCE] for i in range(0, len(group), AT_ONCE))
 
 
-def sentence_pieces(translator: Translator) -> bool:
-    """Whether its vocabulary is a SentencePiece model; of the other kinds the file is JSON."""
-    return not translator.vocabulary.model.startswith(b"{")
-
-
 def needed(extra: str, *packages: str) -> list[Any]:
     """Import packages of one of this package's extras. Raises UserError where one is missing."""
     try:

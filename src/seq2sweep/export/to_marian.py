@@ -23,7 +23,6 @@ from seq2sweep.export.protocol import (
     OnDone,
     needed,
     of_one_length,
-    sentence_pieces,
 )
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
@@ -68,7 +67,7 @@ class Marian(Format):
                 "MarianMT knows d_k = d_v = d_model / heads only; this model has d_k "
                 f"{config.d_k}, d_v {config.d_v}, d_model {config.d_model}, {config.heads} heads"
             )
-        if not sentence_pieces(translator):
+        if translator.vocabulary.model.startswith(b"{"):  # JSON, as of the other kinds
             return (
                 "MarianMT's tokenizer knows SentencePiece only: a vocabulary.kind of bpe, unigram "
                 "or characters"
