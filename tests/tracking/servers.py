@@ -27,6 +27,15 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def answers(uri: str) -> bool:
+    """Whether MLflow serves there."""
+    try:
+        with urllib.request.urlopen(f"{uri}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 class MlflowServer:
     """`mlflow server` over a database, on the same port each time.
 
@@ -56,7 +65,7 @@ class MlflowServer:
                 start_new_session=True,  # so that its workers are killed with it
             )
         deadline = time.monotonic() + STARTED_WITHIN
-        while not self._answers():
+        while not answers(self.uri):
             text = (self.folder / "server.log").read_text()
             assert self._process.poll() is None, text
             assert time.monotonic() < deadline, text
@@ -69,13 +78,6 @@ class MlflowServer:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.uri}/health", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
 
 
 def postgresql_program(name: str) -> str | None:

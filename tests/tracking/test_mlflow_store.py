@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -28,14 +27,13 @@ from seq2sweep.redaction import redact
 from seq2sweep.tracking import mlflow_store
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import Experiment, reason, refuses, resolve_uri
+from tests.tracking.servers import free_port
 
 
 def test_unreachable_server_is_one_line_without_its_password(
     tmp_path: Path,
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with pytest.raises(UserError) as caught:
         Experiment(f"http://ada:hunter2@127.0.0.1:{port}", "tests", tmp_path)
     text = str(caught.value)

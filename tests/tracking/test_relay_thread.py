@@ -40,9 +40,7 @@ def dead(tmp_path: Path) -> Place:
 @pytest.fixture
 def hanging(tmp_path: Path) -> Iterator[Place]:
     """A server that accepts connections, and never answers."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen(50)
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         yield (tmp_path / "tracking", address, "tests", tmp_path / "artifacts")
 

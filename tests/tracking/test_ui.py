@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from seq2sweep import ports, presets
 from seq2sweep.cli import main
 from seq2sweep.tracking import mlflow_store
 from tests.clone import ROOT
-from tests.tracking.servers import free_port
+from tests.tracking.servers import answers, free_port
 
 
 @pytest.fixture
@@ -36,9 +34,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_port_that_is_taken_is_one_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+    with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert main(["ui", "--port", str(port)]) == 2
     out, error = capsys.readouterr()
@@ -110,7 +106,7 @@ def test_it_serves_this_store_and_no_process_shows_it(project: Path, number: int
         server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + 180
-        while not _answers(f"http://127.0.0.1:{port}/health"):
+        while not answers(f"http://127.0.0.1:{port}"):
             assert server.poll() is None, (project / "log").read_text()
             assert time.monotonic() < deadline, (project / "log").read_text()
             time.sleep(0.2)
@@ -127,11 +123,3 @@ def test_it_serves_this_store_and_no_process_shows_it(project: Path, number: int
     assert not left
     ports.listening("127.0.0.1", port, "").close()
     assert (project / "mlflow.db").exists()
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
