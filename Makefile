@@ -5,6 +5,8 @@ INSTALLED := .venv/installed
 # Stages are started by name; what make itself starts is named in full, for old makes.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS := 1
+# Images of Python set it, and hundreds of processes would each compile all that they import.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install alive reproduce ui test thorough bench lint format clean
 
