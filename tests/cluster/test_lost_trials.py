@@ -89,10 +89,10 @@ def test_a_process_that_dies_between_two_trials_fails_one_of_them_once(
 
 
 def of_endless_trials(config: Config, max_failures: int) -> Config:
-    """Three, as many at once as there are CPUs."""
+    """Seven, as many at once as there are CPUs: some never begin."""
     changes = {
         "train.steps": 100_000,
-        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2]},
+        "sweep.space": {"train.learning_rate_scale": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]},
         "sweep.scheduler": "none",
         "sweep.cpus_per_trial": 1,
         "sweep.max_failures": max_failures,

@@ -245,7 +245,7 @@ class _Sweep:
                 )
         except WorkersNotStartedError as error:
             raise OperationalError(f"{error}; {AGAIN}") from None
-        except (OSError, ValueError):  # Tune wants its own files in the end
+        except (OSError, RuntimeError, ValueError):  # Tune wants its own files in the end
             if hooks.disk_full is None:
                 raise
         finally:
