@@ -1399,10 +1399,19 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("sum(not record.variant.changes for record in records)", "1"),
             ("if trial.status != Trial.PAUSED:", "if False:"),
             ("return self.sweep.request_stop()", "return self.sweep.request_stop() or True"),
-            ("        return failure.disk_full\n", "        return False\n"),
+            (
+                "            self._end_for(told)\n            return True",
+                "            return False",
+            ),
+            (" > self.trained[record.variant.name]:", " > 0:"),
             ("self.interrupt()  # a full", "self.asked or self.interrupt()  # a full"),
             ("Failure(full, disk_full=True, of", "Failure(full, of"),
             ("    if otherwise.of_node:\n", "    if False:\n"),
+        ],
+        f"{PACKAGE}/cluster/failures.py": [
+            (" or self.began.get(trial, at) > min(failed.values()):", " or True:"),
+            (" and self.began[trial] > max(self.failed[name].values()):", ":"),
+            (" and not any(w in text for w in _OF_PROGRAM)", ""),
         ],
     },
     "tests/sweep/test_budget.py": {

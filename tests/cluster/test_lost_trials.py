@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import platform
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,23 @@ def test_a_full_disk_ends_the_sweep_and_no_trial(
     (base,) = folder.glob("trials/base-*")
     assert resume_point(base) is not None
     assert not list(folder.glob("stop-*"))
+
+
+def test_a_broken_gpu_ends_the_sweep_and_no_trial_for_good(
+    cluster: None,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a search as well, which tries no trial again that has failed."""
+    monkeypatch.setattr(tune_runner, "run_trial", trials.broken_gpu)
+    endless = of_endless_trials(tiny_config, max_failures=0)
+    with pytest.raises(OperationalError) as caught:
+        sweep(endless, tiny_corpus, project, final=True)
+    said = f"{trials.ECC}; {platform.node()} has a GPU on which 3 trials in a row failed with an "
+    assert str(caught.value).startswith(f"learning_rate_scale=0.3: RuntimeError: {said}")
+    assert str(caught.value).endswith("out of the cluster; run `dvc repro` again to resume")
+    folder = project / "runs/sweep"
+    assert not list(folder.glob("trials/*/result.json")), "the next one resumes all of them"
+    assert (folder / "returned-0").exists(), "it was asked to save, not killed"

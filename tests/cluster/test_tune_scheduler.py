@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +21,11 @@ from ray.tune.schedulers import TrialScheduler
 from seq2sweep.cluster import ray_internals
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of
 from seq2sweep.cluster.tune_trial import NO_PLACE
-from seq2sweep.errors import NodeError, UserError
+from seq2sweep.errors import NodeError, UserError, kind_and_line
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.trial_record import TrialRecord
+from seq2sweep.sweep.trial_record import NODES_NAME, TrialRecord
 
 
 @dataclass
@@ -374,12 +376,178 @@ def test_a_full_disk_asks_all_trials_to_save_and_ends_none(
     assert sweep.stop_requested() is hooks.asked is ends_sweep
     said = capsys.readouterr().out
     if ends_sweep:
-        assert str(hooks.disk_full).startswith("base: no space left in ")
+        assert str(hooks.in_vain).startswith("base: no space left in ")
         assert (said, record.end.called) == ("", False)
     else:
-        assert hooks.disk_full is None
+        assert hooks.in_vain is None
         assert ("(retry 0 of 3: sweep.max_failures)" in said) is tried_again
         assert record.end.called is not tried_again
+
+
+ECC = RuntimeError("CUDA error: uncorrectable ECC error encountered\nCompile with ...")
+
+
+class Cluster:
+    """Hooks that are told of trials, and what becomes of these; seconds pass one by one."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int = 6, workers: int = 1
+    ) -> None:
+        times = itertools.count(1.0)
+        monkeypatch.setattr(time, "monotonic", lambda: next(times))
+        self.records: list[Any] = []
+        for name in "abcdef"[:count]:
+            (folder / name / NODES_NAME).mkdir(parents=True)
+            of_sweep = SimpleNamespace(max_failures=1, workers_per_trial=workers)
+            variant = SimpleNamespace(name=name, config=SimpleNamespace(sweep=of_sweep))
+            store = RunStore(folder / name)
+            self.records.append(
+                Mock(spec=TrialRecord, variant=variant, store=store, folder=folder / name)
+            )
+        self.hooks = TuneHooks(self.records, RunStore(folder, "1"))
+
+    def trial(self, name: str) -> FakeTrial:
+        return FakeTrial({"index": "abcdef".index(name)}, trial_id=name)
+
+    def start(self, names: str, host: str = "gpu-1") -> None:
+        for name in names:
+            node = self.records["abcdef".index(name)].folder / NODES_NAME / f"{host}-1a2b3c4d"
+            node.write_text(f"{time.monotonic()}\n")
+            self.hooks.on_trial_start(0, [], self.trial(name))
+
+    def report(self, name: str, step: int, host: str = "gpu-1") -> None:
+        result = {"step": step, "valid_perplexity": 9.0, "hostname": host}
+        self.hooks.on_trial_result(0, [], self.trial(name), result)
+
+    def fail(self, name: str, error: Exception = ECC, *, again: bool = False) -> None:
+        """As `tune_trial` leaves it, and as Tune tells it."""
+        written = {"cause": kind_and_line(error), "disk_full": False}
+        (self.records["abcdef".index(name)].folder / FAILURE_NAME).write_text(json.dumps(written))
+        self.hooks.errors[name] = error
+        hook = self.hooks.on_trial_recover if again else self.hooks.on_trial_error
+        hook(0, [], self.trial(name))
+
+    def twice(self, name: str, error: Exception = ECC, host: str = "gpu-1") -> None:
+        """It is chosen, tried again at once, and given up."""
+        for again in (True, False):
+            self.start(name, host)
+            self.fail(name, error, again=again)
+
+    def ended(self) -> str:
+        self.hooks.catch_up()
+        return "".join(record.variant.name for record in self.records if record.end.called)
+
+
+@pytest.mark.parametrize(("workers", "where"), [(1, "gpu-1"), (2, "a machine")])
+def test_a_gpu_that_fails_three_trials_in_a_row_ends_the_sweep_and_not_the_others(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    workers: int,
+    where: str,
+) -> None:
+    """It was free at once and took the rest, while another GPU trained its first trial. What is
+    noted of a trial of several workers is of when it had one."""
+    cluster = Cluster(tmp_path, monkeypatch, workers=workers)
+    cluster.start("ab")
+    cluster.report("a", 4)
+    cluster.fail("a", again=True)
+    cluster.start("a")
+    cluster.report("a", 4)  # as it resumes it tells what it told before
+    cluster.fail("a")
+    cluster.report("b", 4)  # of the other GPU, where it trains since before
+    cluster.twice("c")
+    assert cluster.ended() == "ac"
+    assert cluster.hooks.in_vain is None
+    capsys.readouterr()
+    cluster.start("d")
+    cluster.fail("d", again=True)
+    cluster.start("e")  # which was chosen before all heard of it
+    cluster.fail("e")
+    assert cluster.ended() == "ac", "d and e have not ended: they resume"
+    assert cluster.hooks.asked
+    assert capsys.readouterr().out == ""
+    assert cluster.hooks.in_vain == (
+        "d: RuntimeError: CUDA error: uncorrectable ECC error encountered; "
+        f"{where} has a GPU on which 3 trials in a row failed with an error of "
+        "the device: restart the machine, or take it or that GPU (CUDA_VISIBLE_DEVICES) out of "
+        "the cluster"
+    )
+
+
+def test_a_host_whose_gpus_train_again_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is one where all that it trained failed at once, and resumes."""
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.start("abc")
+    for name in "abc":
+        cluster.fail(name, again=True)
+    cluster.start("abc")
+    cluster.report("b", 4)
+    cluster.twice("d")
+    cluster.twice("e")
+    cluster.start("f")
+    cluster.report("f", 4, host="gpu-2")
+    assert cluster.ended() == "de"
+    assert cluster.hooks.in_vain is None
+    cluster.report("f", 8)
+    cluster.start("a")
+    cluster.fail("a")
+    assert cluster.ended() == "ade"
+    assert cluster.hooks.in_vain is None
+
+
+def test_what_a_resumed_trial_tells_again_shows_no_sound_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read from its journal before the GPU is asked for anything."""
+    cluster = Cluster(tmp_path, monkeypatch, count=3)
+    for record in cluster.records:
+        (record.folder / JOURNAL_NAME).write_text(
+            '{"kind": "validated", "step": 4, "valid_perplexity": 9.0}\n'
+        )
+        cluster.start(record.variant.name)
+        cluster.report(record.variant.name, 4)
+        cluster.fail(record.variant.name)
+    assert cluster.ended() == "ab"
+    assert cluster.hooks.in_vain is not None
+
+
+def test_trials_that_fail_on_three_hosts_are_no_broken_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, count=3)
+    for name, host in zip("abc", ("gpu-1", "gpu-2", "gpu-3"), strict=True):
+        cluster.twice(name, host=host)
+    assert cluster.ended() == "abc"
+    assert cluster.hooks.in_vain is None
+
+
+@pytest.mark.parametrize(
+    ("error", "of_device"),
+    [
+        (RuntimeError("CUDA error: unspecified launch failure"), True),
+        (RuntimeError("No CUDA GPUs are available"), True),
+        (RuntimeError("CUDA error: no CUDA-capable device is detected"), True),
+        (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), True),
+        (RuntimeError("CUDA driver initialization failed, you might not have a CUDA gpu."), True),
+        (RuntimeError("NCCL error in: x.hpp:1, unhandled cuda error (run with NCCL_DEBUG)"), True),
+        (RuntimeError("unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"), False),
+        (RuntimeError("CUDA error: device-side assert triggered"), False),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("CUDA error: out of memory"), False),
+        (UserError("No CUDA GPUs are available: lower cluster.gpus_per_worker"), False),
+        (ValueError("wrong"), False),
+    ],
+)
+def test_an_error_that_may_be_the_trials_own_ends_no_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, of_device: bool
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    for name in "abcd":
+        cluster.twice(name, error)
+    assert (cluster.ended(), cluster.hooks.asked) == ("ab" if of_device else "abcd", of_device)
 
 
 @pytest.mark.parametrize(

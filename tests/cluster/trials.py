@@ -14,10 +14,13 @@ from unittest import mock
 from ray.tune.trainable import function_trainable
 
 from seq2sweep.cluster.tune_trial import run_trial
+from seq2sweep.runs import pass_size
 from seq2sweep.runs.layout import newest_checkpoint
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import worker_store
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
+
+ECC = "CUDA error: uncorrectable ECC error encountered"
 
 
 def fails_at_8(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
@@ -69,6 +72,18 @@ def full_disk(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     else:
         run_trial(assignment, trials)
         (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
+
+
+def broken_gpu(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """All but the first are on the one that is broken.
+
+    A trial that returns leaves `returned-<index>` in the sweep's folder.
+    """
+    if assignment["index"]:
+        with mock.patch.object(pass_size, "decide", side_effect=RuntimeError(ECC)):
+            run_trial(assignment, trials)
+    run_trial(assignment, trials)
+    (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
 
 
 def hangs(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:

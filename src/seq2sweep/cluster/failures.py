@@ -15,7 +15,7 @@ from pathlib import Path
 
 import ray
 
-from seq2sweep.errors import OperationalError, first_line, kind_and_line
+from seq2sweep.errors import OperationalError, UserError, first_line, kind_and_line
 from seq2sweep.hardware import NO_MEMORY, is_refused_memory
 
 CHANGES_NO_RESULT = "how a failure is told"
@@ -29,6 +29,21 @@ LOWER_SEARCH = "lower evaluate.tokens_per_batch, or evaluate.beam where one sent
 LOW = "low on memory"
 """Words of Ray."""
 VMSTAT = Path("/proc/vmstat")
+_OF_DEVICE = (
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "unspecified launch failure",
+    "no CUDA-capable device is detected",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "No CUDA GPUs are available",
+    "CUDA driver initialization failed",
+    "GPU is lost",
+    "fallen off the bus",
+    "unhandled cuda error",
+)
+_OF_PROGRAM = ("out of memory", "device-side assert", "illegal memory access")
+"""Words of CUDA, its driver, torch and NCCL: what a broken GPU is told by, and what a program that
+is wrong is told by as well."""
 
 _DEATHS = (
     ray.exceptions.RayActorError,
@@ -74,6 +89,14 @@ def is_lack_of_memory(error: BaseException) -> bool:
     """Whether a process was refused memory, or killed by Ray for lack of it."""
     ended = isinstance(error, ray.exceptions.OutOfMemoryError) or LOW in str(error)
     return ended or is_refused_memory(error)
+
+
+def is_of_device(error: BaseException) -> bool:
+    """Whether a GPU failed, or its driver, by no fault of the program as far as it says."""
+    if isinstance(error, UserError) or is_lack_of_memory(error):
+        return False
+    text = str(error)
+    return any(w in text for w in _OF_DEVICE) and not any(w in text for w in _OF_PROGRAM)
 
 
 def is_death(error: BaseException) -> bool:
@@ -133,3 +156,44 @@ def _memory(error: BaseException) -> str:
 def _is_node_lost(error: BaseException) -> bool:
     kinds = (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError)
     return isinstance(error, kinds) or (is_death(error) and "node has died" in str(error))
+
+
+class DeviceFailures:
+    """Tells a broken GPU from a trial that fails on one: it is free again at once, and takes all
+    trials that are left one by one, while other GPUs still train their first.
+
+    It is one of a host on which MOST different trials failed, each in a try that began after the
+    first of them had failed, so not at once with it, and none that began since has got further.
+    """
+
+    MOST = 3
+
+    def __init__(self) -> None:
+        self.began: dict[str, float] = {}  # the newest try of each trial
+        self.failed: dict[str, dict[str, float]] = {}  # by host, when each trial first failed there
+
+    def begin(self, trial: str, at: float) -> None:
+        """A try of a trial begins."""
+        self.began[trial] = at
+
+    def get_further(self, trial: str, host: str) -> None:
+        """A trial shows that it has trained on a host; '': not known, as of one of several."""
+        for name in (host, ""):
+            if name in self.failed and self.began[trial] > max(self.failed[name].values()):
+                del self.failed[name]
+
+    def fail(self, trial: str, host: str, at: float) -> bool:
+        """A try failed with an error of the device; gives whether that is broken."""
+        failed = self.failed.setdefault(host, {})
+        if not failed or self.began.get(trial, at) > min(failed.values()):
+            failed.setdefault(trial, at)
+        return len(failed) >= self.MOST
+
+
+def broken_gpu(host: str) -> str:
+    """What to say of it; host: '' where that is not known."""
+    return (
+        f"{host or 'a machine'} has a GPU on which {DeviceFailures.MOST} trials in a row failed "
+        "with an error of the device: restart the machine, or take it or that GPU "
+        "(CUDA_VISIBLE_DEVICES) out of the cluster"
+    )

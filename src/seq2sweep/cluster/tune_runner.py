@@ -246,12 +246,12 @@ class _Sweep:
         except WorkersNotStartedError as error:
             raise OperationalError(f"{error}; {AGAIN}") from None
         except (OSError, RuntimeError, ValueError):  # Tune wants its own files in the end
-            if hooks.disk_full is None:
+            if hooks.in_vain is None:
                 raise
         finally:
             self.store.end_attempt()
-        if hooks.disk_full is not None:
-            raise OperationalError(f"{hooks.disk_full}; {AGAIN}")
+        if hooks.in_vain is not None:
+            raise OperationalError(f"{hooks.in_vain}; {AGAIN}")
         shutil.rmtree(scratch, ignore_errors=True)
 
     def _tuner(self, hooks: TuneHooks, scratch: Path) -> tune.Tuner:

@@ -13,11 +13,19 @@ from typing import Any, NamedTuple
 
 from ray import tune
 from ray.tune.experiment import Trial
+from ray.tune.result import HOSTNAME
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from seq2sweep import console
 from seq2sweep.cluster import ray_internals
-from seq2sweep.cluster.failures import is_death, raised, system_kills
+from seq2sweep.cluster.failures import (
+    DeviceFailures,
+    broken_gpu,
+    is_death,
+    is_of_device,
+    raised,
+    system_kills,
+)
 from seq2sweep.cluster.local_cluster import MORE_ROOM
 from seq2sweep.cluster.tasks import on_all_nodes
 from seq2sweep.cluster.train_driver import hang_in_words, no_room, plain_cause
@@ -27,7 +35,7 @@ from seq2sweep.errors import NodeError, UserError
 from seq2sweep.runs.layout import FAILURE_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
-from seq2sweep.sweep.trial_record import TrialRecord
+from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
 
 
 def schedule_of(sweep: SweepConfig) -> str:
@@ -175,12 +183,14 @@ TMP_FULL = f"no space left in the folder for temporary files: {MORE_ROOM}"
 class Failure(NamedTuple):
     """Of a trial: the cause in a line, and whether it was a full disk, or as bad (`no_room`).
 
-    of_node: it was the machine's, which may not let the trial say anything of it.
+    of_node: it was the machine's, which may not let the trial say anything of it. of_device: it may
+    be the GPU's (`DeviceFailures`).
     """
 
     cause: str
     disk_full: bool = False
     of_node: bool = False
+    of_device: bool = False
 
 
 class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
@@ -188,16 +198,18 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
 
     The hooks are called for trials that the scheduler stops too, where nothing runs any more in the
     trial itself. asked: whether trials are to save and return, and Tune to end when all have;
-    running: whether any trial runs. Both threads read and write them. disk_full: None, or what to
-    say of it (`no_room`), for which they are asked until they have heard. errors: the last one of
-    each trial, by Tune's id.
+    running: whether any trial runs. Both threads read and write them. in_vain: None, or
+    why each further trial would train in vain (a full disk, `no_room`; a broken GPU), for which
+    they are asked until they have heard. errors: the last one of each trial, by Tune's id.
     """
 
     def __init__(self, records: list[TrialRecord], sweep: RunStore) -> None:
         """sweep: by which trials are told of an interruption."""
         self.records, self.sweep = records, sweep
         self.asked = self.running = False
-        self.disk_full: str | None = None
+        self.in_vain: str | None = None
+        self.devices = DeviceFailures()
+        self.trained: dict[str, int] = {}  # the last validation of each trial that began
         self.errors: dict[str, Exception] = {}
         self.killed = system_kills()
         self.hangs: set[str] = set()  # the traces of those that were told
@@ -218,7 +230,7 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         """Act on all that Tune has told."""
         while not self.told.empty():
             self.told.get()()
-        if self.disk_full is not None:
+        if self.in_vain is not None:
             self.interrupt()  # a full disk may not take the request at once
 
     def _complete(self, record: TrialRecord, at: float) -> None:
@@ -227,29 +239,54 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         if ended == "finished" or not self.asked:
             record.end(ended, None, at)
 
+    def _start(self, record: TrialRecord, at: float) -> None:
+        name = record.variant.name
+        if name not in self.trained:  # a trial that resumes tells again what it told before
+            self.trained[name] = max((step for step, _ in validations(record.folder)), default=0)
+        self.devices.begin(name, at)
+        record.start(at)
+
+    def _report(self, record: TrialRecord, metrics: dict[str, Any], host: str) -> None:
+        if metrics["step"] > self.trained[record.variant.name]:
+            self.trained[record.variant.name] = metrics["step"]
+            self.devices.get_further(record.variant.name, host)
+        record.report(metrics)
+
     def _fail(self, record: TrialRecord, otherwise: Failure, at: float) -> None:
         failure = _failure(record, otherwise)
-        if not self._ends_sweep(record, failure):
+        if not self._ends_sweep(record, failure, at):
             record.end("failed", failure.cause, at)
 
-    def _say_retry(self, record: TrialRecord, otherwise: Failure, failures: int) -> None:
+    def _say_retry(self, record: TrialRecord, otherwise: Failure, failures: int, at: float) -> None:
         failure, most = _failure(record, otherwise), record.variant.config.sweep.max_failures
-        if not self._ends_sweep(record, failure):
+        if not self._ends_sweep(record, failure, at):
             console.say(
                 f"{record.variant.name}: {failure.cause} "
                 f"(retry {failures} of {most}: sweep.max_failures)"
             )
 
-    def _ends_sweep(self, record: TrialRecord, failure: Failure) -> bool:
-        """Whether a disk was full, or as bad: each further trial, or try, would train in vain to
-        its next checkpoint. So all are to save and return, and this one has not ended: it resumes.
+    def _ends_sweep(self, record: TrialRecord, failure: Failure, at: float) -> bool:
+        """Whether a disk was full, or a GPU is broken, or as bad: each further trial, or try, would
+        train in vain to its next checkpoint. So all are to save and return, and this one has not
+        ended: it resumes. Nor do those that the GPU has failed before: only `TrialRecord.settle`
+        keeps a failure, and it is not called then.
         """
+        told = f"{record.variant.name}: {failure.cause}"
         if failure.disk_full:
-            self._end_for(f"{record.variant.name}: {failure.cause}")
-        return failure.disk_full
+            self._end_for(told)
+            return True
+        if not failure.of_device:
+            return False
+        # The name of its node, as `tune_trial` left it there when this try of one worker began.
+        alone = record.variant.config.sweep.workers_per_trial == 1
+        host = "".join(nodes_of(record.folder)[-1:] * alone).rpartition("-")[0]
+        broken = self.devices.fail(record.variant.name, host, at)
+        if broken:
+            self._end_for(f"{told}; {broken_gpu(host)}")
+        return broken
 
-    def _end_for(self, disk_full: str) -> None:
-        self.disk_full = self.disk_full or disk_full
+    def _end_for(self, in_vain: str) -> None:
+        self.in_vain = self.in_vain or in_vain
 
     # --- called by Tune's thread -----------------------------------------------------------------
 
@@ -263,21 +300,21 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
         self.running = any(trial.status == Trial.RUNNING for trial in trials)
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        self._tell(self._record(trial).start, time.monotonic())
+        self._tell(self._start, self._record(trial), time.monotonic())
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         if METRIC in result:
             metrics = {key: result[key] for key in ("step", METRIC)}
-            self._tell(self._record(trial).report, metrics)
+            self._tell(self._report, self._record(trial), metrics, result.get(HOSTNAME, ""))
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self._tell(self._complete, self._record(trial), time.monotonic())
 
     def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        failures = trial.run_metadata.num_failures
-        self._tell(self._say_retry, self._record(trial), self._error(trial), failures)
+        failures, at = trial.run_metadata.num_failures, time.monotonic()
+        self._tell(self._say_retry, self._record(trial), self._error(trial), failures, at)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
         self._tell(self._fail, self._record(trial), self._error(trial), time.monotonic())
@@ -305,7 +342,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
             return Failure(full, disk_full=True, of_node=isinstance(raised(error), NodeError))
         if is_death(raised(error)) and (hung := self._hung(self._record(trial))):
             return Failure(hang_in_words(hung))
-        return Failure(plain_cause(error, system_kills() - self.killed))
+        cause = plain_cause(error, system_kills() - self.killed)
+        return Failure(cause, of_device=is_of_device(raised(error)))
 
     def _hung(self, record: TrialRecord) -> list[Path]:
         """The logs of a trial's process that hung and ended itself, each once.
@@ -330,6 +368,7 @@ def _failure(record: TrialRecord, otherwise: Failure) -> Failure:
         record.store.refresh()
     try:
         written = json.loads((record.folder / FAILURE_NAME).read_text(encoding="utf-8"))
-        return Failure(str(written["cause"]), bool(written.get("disk_full")))
+        full = bool(written.get("disk_full"))
+        return otherwise._replace(cause=str(written["cause"]), disk_full=full)
     except (FileNotFoundError, ValueError):
         return otherwise
