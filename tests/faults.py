@@ -1342,6 +1342,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             (" if has_scores else []", ""),
             ('final and earlier.get("room") in (None, room)', "final"),
             ('["evaluate.tokens_per_batch"] if', "[] if"),
+            ("if self.earlier and self.newest:", "if self.newest:"),
+            ("if not self.earlier:  # nobody", "if True:  # nobody"),
         ],
     },
     "tests/jobs/test_bundle.py": {

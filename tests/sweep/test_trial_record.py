@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from seq2sweep import config as configuration
 from seq2sweep import yaml_text
 from seq2sweep.cluster.failures import LOWER
 from seq2sweep.config import Config
+from seq2sweep.errors import OperationalError
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name, checkpoints, interrupted_name
 from seq2sweep.runs.run_store import Ending, RunStore
@@ -101,6 +103,64 @@ def test_in_a_bucket_the_newest_is_looked_for_each_time(
     record = TrialRecord.open(variant, store, "none", "", False)
     assert record.checkpoint() == found.pop()
     assert record.checkpoint() == found[0]
+
+
+def test_a_bucket_is_asked_once_of_a_trial_that_has_ended(
+    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of a search, with a scheduler, asks of all trials before."""
+    asked: list[str] = []
+    for request in ("refresh", "newest_checkpoint"):
+        answer = getattr(RunStore, request)
+        monkeypatch.setattr(
+            RunStore,
+            request,
+            lambda store, to=answer, name=request: asked.append(name) or to(store),
+        )
+
+    def record() -> TrialRecord:
+        store = RunStore(tmp_path)
+        store.location = "s3://bucket/trial"
+        return TrialRecord.open(variant, store, "none", "", False)
+
+    last = save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
+    before = record()
+    before.end("finished", None, 1.0)
+    before.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
+    asked.clear()
+    again = record()
+    again.end("finished", None, 2.0)
+    assert again.checkpoint() == last
+    assert again.reuse_scores()
+    assert again.result().checkpoint == again.result().checkpoint == last
+    assert asked == ["refresh", "newest_checkpoint"]
+    resumes = record()
+    resumes.earlier = None  # as `rungs_of` finds that it would not be stopped in this sweep
+    shutil.rmtree(last)
+    assert resumes.checkpoint() is None
+
+
+def test_trials_of_a_bucket_are_opened_together_and_told_of_in_order(
+    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first asks until the second does; what is wrong with the first of them is told."""
+    both, wrong = threading.Barrier(2, timeout=60.0), set[str]()
+
+    def refresh(store: RunStore) -> None:
+        both.wait()
+        if store.folder.name in wrong:
+            raise OperationalError(store.folder.name)
+
+    monkeypatch.setattr(RunStore, "refresh", refresh)
+    stores = [RunStore(tmp_path / name) for name in ("0", "1")]
+    for store in stores:
+        store.location = f"s3://bucket/{store.folder.name}"
+    asked = [(variant, store) for store in stores]
+    records = TrialRecord.open_all(asked, "none", "", False)
+    assert [record.store for record in records] == stores
+    wrong |= {"0", "1"}
+    with pytest.raises(OperationalError, match=r"^0$"):
+        TrialRecord.open_all(asked, "none", "", False)
 
 
 def test_a_checkpoint_from_a_bucket_is_here_for_as_long_as_it_is_needed(

@@ -89,12 +89,8 @@ def run_sweep(
     with store.driving():
         trials = store.child("trials")
         names = folder_names(variants, store.retried(trials.children))
-        records = [
-            TrialRecord.open(
-                variant, trials.child(folder), schedule, scorer, final, made_by, on_trial
-            )
-            for variant, folder in zip(variants, names, strict=True)
-        ]
+        asked = list(zip(variants, map(trials.child, names), strict=True))
+        records = TrialRecord.open_all(asked, schedule, scorer, final, made_by, on_trial)
         rungs = rungs_of(config.sweep, records)
         data = store.publish(encoded.resolve())
         # Once for all trials: it may have files in it.

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ class TrialRecord:
     scores: dict[str, Any] = field(default_factory=dict)
     translated: str | None = None  # sha256 (hex) of the translations that were scored
     before: tuple[int, Mapping[str, str] | None] | None = None
+    newest: list[Path | None] = field(default_factory=list)  # as `checkpoint` found it last
 
     @classmethod
     def open(
@@ -141,6 +143,14 @@ class TrialRecord:
             step = reached if step is None or reached is None else min(step, reached)
         record.before = None if step is None else (step, known.get("made_by"))
         return record
+
+    @classmethod
+    def open_all(cls, asked: Sequence[tuple[Variant, RunStore]], *how: Any) -> list[TrialRecord]:
+        """`open` each, in their order; in a bucket 16 at once, each of which waits for answers."""
+        if not any(is_address(store.location) for _, store in asked):
+            return [cls.open(*one, *how) for one in asked]
+        with ThreadPool(16) as pool:
+            return list(pool.imap(lambda one: cls.open(*one, *how), asked))
 
     def _lacks_checkpoint(self) -> str | None:
         """What of an earlier sweep's trial its scores are of and is not there any more."""
@@ -199,7 +209,8 @@ class TrialRecord:
         # Who interrupts does not wait for a bucket, which may be why.
         hurried = cause == INTERRUPTED and is_address(self.store.location)
         if not hurried:
-            self.store.retried(self.store.refresh)
+            if not self.earlier:  # nobody has trained it since `open`
+                self.store.retried(self.store.refresh)
             self.made_by = self._trained_by()
         figures = self.figures()
         if hurried and self.before and figures.get("step", 0) <= self.before[0]:
@@ -326,13 +337,16 @@ class TrialRecord:
 
     def checkpoint(self) -> Path | None:
         """The newest whole one, perhaps not in the folder: `TrialResult.fetched`."""
+        if self.earlier and self.newest:  # nobody trains it: it is looked for once
+            return self.newest[0]
         files = with_retries(lambda: sorted(self.folder.glob("step-*/*")))
         stamps = [(str(file), (of := file.stat()).st_size, of.st_mtime_ns) for file in files]
         key = (self.store.location, tuple(stamps))
         # Of a bucket the files here may be older than what has been trained elsewhere since.
         if key not in _verified or not files or is_address(self.store.location):
             _verified[key] = with_retries(self.store.newest_checkpoint)
-        return _verified[key]
+        self.newest = [_verified[key]]
+        return self.newest[0]
 
     def result(self) -> TrialResult:
         """All of it, once the trial has ended."""
