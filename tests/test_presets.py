@@ -16,7 +16,7 @@ from seq2sweep import presets
 from seq2sweep.cli import main
 from seq2sweep.errors import UserError
 from seq2sweep.model.flops import parameter_count
-from seq2sweep.presets import table3
+from seq2sweep.presets import catalogue, table3
 from seq2sweep.sweep.variants import variants
 from seq2sweep.train.optimizers import learning_rate
 
@@ -32,6 +32,14 @@ def test_each_file_is_a_preset_but_the_table() -> None:
     rows = {f"table3-{row.name}" for row in table3.read().rows}
     assert set(presets.names()) == (files - {"table3"}) | rows
     assert len(set(presets.names())) == len(presets.names())
+
+
+def test_the_base_of_table_3_is_that_of_the_preset() -> None:
+    """In its own file: a sweep takes it from there, whatever that extends."""
+    values = configuration.flatten(presets.load("base").config)
+    given = table3.paper_base()
+    assert given.items() <= values.items()
+    assert {key for row in table3.read().rows for key in row.changes} <= given.keys()
 
 
 @pytest.mark.parametrize("name", presets.names())
@@ -256,7 +264,7 @@ def test_an_editors_link_is_no_preset(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "small.yaml").write_text("")
     (tmp_path / ".#small.yaml").symlink_to("someone@somewhere.1")
     monkeypatch.setattr(resources, "files", lambda package: tmp_path)
-    assert presets._file_names() == ["small"]
+    assert catalogue._file_names() == ["small"]
 
 
 def test_rows_come_after_the_other_presets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,15 @@ import yaml
 from pipeline import fingerprint
 from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
-from seq2sweep.code_fingerprint import IMPORTS, MARK, differences, modules, of_parts, parts
+from seq2sweep.code_fingerprint import (
+    IMPORTS,
+    MARK,
+    differences,
+    modules,
+    names_imported,
+    of_parts,
+    parts,
+)
 from seq2sweep.jobs import dvc_stages
 from tests.clone import copy_project
 
@@ -103,6 +111,37 @@ def test_each_planted_change_runs_the_stages_that_use_it(copy: Copy, thorough: b
         file.write_text(text)
         assert {stage for stage in STAGES if after[stage] != before[stage]} == users, file
     assert copy.meanings() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "changed"),
+    [
+        ("mine.yaml", "", "about: {}\nextends: phrasebook\nchanges: {}\n", set()),
+        ("phrasebook.yaml", "layers: 2", "layers: 3", set()),
+        ("multi30k-en-de.yaml", "train.steps: ", "train.steps: 1", set()),
+        ("table3.yaml", "model.heads: 4,", "model.heads: 2,", {"sweep", "report"}),
+        ("wmt14-en-de-base.yaml", "train.steps: ", "train.steps: 1", {"sweep", "report"}),
+    ],
+)
+def test_a_preset_runs_no_stage_but_by_what_the_sweep_takes_of_it(
+    copy: Copy, name: str, old: str, new: str, changed: set[str]
+) -> None:
+    """A sweep of the rows of Table 3 takes these and the paper's base."""
+    path = copy.roots[0] / "seq2sweep/presets" / name
+    before, text = copy.meanings(), path.read_text() if old else ""
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    after = copy.meanings()
+    path.write_text(text) if old else path.unlink()
+    assert {stage for stage in STAGES if after[stage] != before[stage]} == changed
+
+
+def test_no_stage_computes_with_what_is_in_the_meaning_of_none() -> None:
+    """As with what the catalogue of presets says."""
+    for stage in STAGES:
+        files = modules(f"pipeline.{stage}", ROOT / "src", ROOT)
+        named = [name for name in names_imported(files) if name.startswith(presets.__name__)]
+        assert {".".join(name.split(".")[:3]) for name in named} <= set(files), stage
 
 
 IMPORTED = """

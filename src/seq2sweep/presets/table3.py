@@ -13,6 +13,8 @@ import yaml
 from seq2sweep.errors import UserError, did_you_mean
 
 FILE = "table3.yaml"
+BASE_FILE = "wmt14-en-de-base.yaml"
+"""Of the preset `base`, which has each value that a row changes itself, whatever it extends."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,20 @@ class Table:
 @functools.cache
 def read() -> Table:
     """The table, in the paper's order."""
-    text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    content = yaml.safe_load(text)
+    content = _content(FILE)
     return Table(content["source"], content["data"], tuple(Row(**row) for row in content["rows"]))
+
+
+@functools.cache
+def paper_base() -> dict[str, Any]:
+    """The values that the paper gives of its base model, by dotted key."""
+    return dict(_content(BASE_FILE)["changes"])
+
+
+def _content(name: str) -> dict[str, Any]:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
 
 
 def select(names: Sequence[str]) -> list[Row]:

@@ -11,7 +11,6 @@ from seq2sweep.config.scores import BLEU, Score
 from seq2sweep.presets import table3
 from seq2sweep.report.aggregate import PAPERS_OWN, Against, Variant, most_seeds
 from seq2sweep.report.number_format import MISSING, fixed, millions, p_value, plain, signed
-from seq2sweep.sweep.scaled_rows import paper_base
 
 # Settings that make a row of the paper when nothing else changes; the first is the one compared.
 _KINDS: dict[str, list[tuple[str, ...]]] = {
@@ -190,7 +189,8 @@ def _in_one_direction(row: table3.Row, variant: Variant, base: Variant) -> bool:
 def _changes(row: table3.Row) -> list[tuple[str, Any, Any]]:
     """The settings that a row changes in the paper's base model, each with its two values."""
     return [
-        (key.rpartition(".")[2], paper_base()[key], value) for key, value in row.changes.items()
+        (key.rpartition(".")[2], table3.paper_base()[key], value)
+        for key, value in row.changes.items()
     ]
 
 

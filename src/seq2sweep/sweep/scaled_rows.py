@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import gcd
 from typing import Any
 
 from seq2sweep import config as configuration
-from seq2sweep import presets
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
 from seq2sweep.presets import table3
@@ -40,7 +38,7 @@ def scaled(
             "params.yaml: sweep.method table3 varies the Transformer, and model.architecture is "
             f"{base.model.architecture}: choose another method, such as one_at_a_time"
         )
-    ours, paper = configuration.flatten(base), paper_base()
+    ours, paper = configuration.flatten(base), table3.paper_base()
     for row in table3.select(names):
         changes = dict(row.changes)
         problems = []
@@ -53,9 +51,3 @@ def scaled(
                     f"{key} would be {changes[key]:g}: the base must have a multiple of {fitting}"
                 )
         yield row, changes, "; ".join(sorted(problems)) or None
-
-
-@functools.cache
-def paper_base() -> dict[str, Any]:
-    """The values of the paper's base model, by dotted key."""
-    return configuration.flatten(presets.load("base").config)
