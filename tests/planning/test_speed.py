@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,19 @@ import torch
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.planning import machine, memory, speed, workload
+from seq2sweep.planning.recorded_runs import Run, recorded_runs
 from seq2sweep.planning.speed import (
     EXACT,
     Speed,
     assumed_of_cpus,
     decoding_seconds,
     recorded,
-    recorded_runs,
     scored_seconds,
     training_parts,
     update_of,
     update_seconds,
 )
+from seq2sweep.planning.workload import kind_of
 from seq2sweep.runs.journal import Journal
 from seq2sweep.train.loop import train
 from tests.conftest import Corpus
@@ -120,6 +120,46 @@ def test_the_nearest_recorded_run_counts(tmp_path: Path) -> None:
     assert found(4e6, 2, 1, device="H200") is None
 
 
+OTHERS: list[dict[str, Any]] = [
+    {"model.architecture": "recurrent"},
+    {"model.encoder_mixer": "separable"},
+    {"model.decoder_mixer": "convolutional"},
+    {"model.attention": "additive"},
+    {"train.compile": True},
+    {"train.deterministic": True},
+]
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_a_run_of_another_kind_is_no_more_than_about_right(changes: dict[str, Any]) -> None:
+    """However new it is, and as many FLOPs a token as it takes."""
+    base = kind_of(configuration.flatten(preset("base")))
+    wanted = dataclasses.replace(of_model(4e6), kind=base)
+    other = base | kind_of(changes)
+    assert other != base
+    same, newer = (
+        Run("H200", "bf16", 8, 1, rate, 4e6, 100.0, ended, kind)
+        for rate, ended, kind in ((2e14, 0.0, base), (3e13, 86400.0, other))
+    )
+    unknown = dataclasses.replace(newer, kind={})
+
+    def found(*runs: Run) -> Speed | None:
+        return recorded(runs, "H200", "bf16", wanted, 8, 1)
+
+    on = "from the run of 1970-01-0{} on such GPUs"
+    exact = Speed(16e14, on.format(1), 1e-3, EXACT, gpu=True)
+    assert found(same, newer) == exact
+    # Of another size as well.
+    larger = dataclasses.replace(same, flops_per_token=8e6)
+    near = found(larger, newer)
+    assert near is not None
+    assert near.flops_per_second == 16e14
+    [(key, value)] = changes.items()
+    how = f"{on.format(2)}, whose {key} is {str(value).lower() if value is True else value}"
+    assert found(newer) == Speed(24e13, how, 1e-3, gpu=True)
+    assert found(same, unknown) == Speed(24e13, on.format(2), 1e-3, EXACT, gpu=True)
+
+
 def test_other_workers_are_scaled_by_a_roofline(tmp_path: Path) -> None:
     """Of which only the ratio counts: eight GPUs reached 8e14, and three times two should."""
     record_run(tmp_path / "a", device="NVIDIA H200", workers=8, threads=16, flops_per_second=1e14)
@@ -156,7 +196,7 @@ def test_updates_of_another_size_are_scaled_by_a_roofline_and_about_right(tmp_pa
     how = f"{on}, whose updates have 50 tokens of both sides, scaled by a roofline"
     assert found(4) == Speed(8e14, how, gpu=True)
     # On CPUs there is no roofline.
-    cpus = speed.Run("CPU", "float32", 2, 1, 1e10, 4e6, 50.0, run.ended)
+    cpus = Run("CPU", "float32", 2, 1, 1e10, 4e6, 50.0, run.ended)
     near = recorded([cpus], "CPU", "float32", of_model(4e6), 2, 1)
     assert near == Speed(
         2e10, "from the run of 2025-11-20 on such CPUs, whose updates have 50 tokens of both sides"
@@ -170,9 +210,7 @@ def test_a_plan_predicts_the_updates_of_the_run_that_it_scales() -> None:
     small = workload.training(workload.with_updates(config, 1 / 8), load)
     assert 8 * small.tokens_per_update == pytest.approx(wanted.tokens_per_update, rel=0.02)
     device = machine.parse("8 x H200", config, ROOT)
-    run = speed.Run(
-        "H200", "bf16", 8, 1, 1e14, wanted.flops_per_token, small.tokens_per_update, 0.0
-    )
+    run = Run("H200", "bf16", 8, 1, 1e14, wanted.flops_per_token, small.tokens_per_update, 0.0)
     same = dataclasses.replace(run, tokens_per_update=wanted.tokens_per_update)
     rates = [
         machine.Machine(device, 8, runs=[one]).training_speed(config, load) for one in (run, same)
@@ -219,51 +257,6 @@ def test_a_training_says_all_that_the_next_plan_needs(
     found = recorded([run], "CPU", "float32", wanted, 1, torch.get_num_threads())
     assert found is not None
     assert (found.flops_per_second, found.about) == (run.flops_per_second, False)
-
-
-def test_journals_that_say_nothing_of_these_devices_are_left_out(tmp_path: Path) -> None:
-    record_run(tmp_path / "elsewhere", cpu_features="of another processor")
-    record_run(tmp_path / "nothing", source_tokens=0, target_tokens=0)
-    record_run(tmp_path / "unfinished", kind="logged")
-    record_run(tmp_path / "earlier", workers=None)
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged/journal.jsonl").write_text("{\n")
-    assert recorded_runs(tmp_path, trials=True) == []
-    assert recorded_runs(tmp_path / "nowhere", trials=True) == []
-
-
-@pytest.mark.parametrize(
-    ("before", "counts"),
-    [
-        ({}, True),
-        ({"threads": 8}, False),
-        ({"workers": 1}, False),
-        ({"device": "NVIDIA H200"}, False),
-        ({"threads": 8, "step": 20}, True),  # that step was trained again
-    ],
-)
-def test_a_run_that_was_resumed_on_other_workers_is_left_out(
-    tmp_path: Path, before: dict[str, Any], counts: bool
-) -> None:
-    """Its rate is of both together, and would be taken for that of the last ones."""
-    record_run(tmp_path / "train-1")
-    path = tmp_path / "train-1/journal.jsonl"
-    first, end = path.read_text(encoding="utf-8").splitlines()
-    checkpoint = json.loads(end) | {"kind": "checkpoint", "step": 10} | before
-    path.write_text(f"{first}\n{json.dumps(checkpoint)}\n{end}\n", encoding="utf-8")
-    assert bool(recorded_runs(tmp_path, trials=False)) is counts
-
-
-@pytest.mark.parametrize(("before", "counts"), [(1, False), (2, True), (3, False)])
-def test_a_part_on_other_workers_without_a_regular_checkpoint_is_noticed(
-    tmp_path: Path, before: int, counts: bool
-) -> None:
-    """It was interrupted before its first one: of it only the totals have anything."""
-    parts = [(0.3, before), (1234.5, 2)]  # seconds, workers
-    seconds = sum(each for each, _ in parts)
-    hours = sum(each * workers for each, workers in parts) / 3600
-    record_run(tmp_path / "train-1", train_seconds=seconds, device_hours=hours)
-    assert bool(recorded_runs(tmp_path, trials=False)) is counts
 
 
 def test_cpus_that_never_trained_are_assumed_by_a_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,9 @@ from seq2sweep.parallel import available_cpus
 from seq2sweep.planning import roofline, speed
 from seq2sweep.planning.exchange import Links
 from seq2sweep.planning.prices import PRICES, read_table
+from seq2sweep.planning.recorded_runs import Run, recorded_runs
 from seq2sweep.planning.roofline import Rates
-from seq2sweep.planning.speed import Run, Speed
+from seq2sweep.planning.speed import Speed
 from seq2sweep.planning.workload import Workload, training, with_updates
 from seq2sweep.train.step import choose_precision
 
@@ -214,7 +215,7 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
         slots=max(1, slots),
         trial_devices=min(per_trial, gpus),
         # Not those of trials: nothing says what share of a GPU they had.
-        runs=speed.recorded_runs(storage, trials=False),
+        runs=recorded_runs(storage, trials=False),
         mfu=mfu,
         notes=notes,
     )
@@ -293,7 +294,7 @@ def _cpus(config: Config, storage: Path) -> Machine:
         each=threads,
         slots=slots,
         trial_devices=sweep.workers_per_trial * each,
-        runs=speed.recorded_runs(storage, trials=sweep.cpus_per_trial >= 1),
+        runs=recorded_runs(storage, trials=sweep.cpus_per_trial >= 1),
         notes=notes,
     )
 

@@ -5,27 +5,22 @@ Every constant here is stated, not measured on the devices at hand; `how` says s
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from seq2sweep.config import Config, TransformerConfig
-from seq2sweep.errors import UserError
-from seq2sweep.hardware import Precision, cpu_features
+from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
 from seq2sweep.model.products import linear
 from seq2sweep.planning import exchange, roofline
+from seq2sweep.planning.recorded_runs import Run
 from seq2sweep.planning.roofline import Prediction, Rates, Share
 from seq2sweep.planning.workload import Lengths, Training, Workload
-from seq2sweep.runs import journal
-from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.train.footprint import share_of
 from seq2sweep.train.updates import records_passes
 
@@ -84,7 +79,7 @@ class Speed:
 
     how: where the rate is from; detail: more of it, in lines. launch: seconds of a layer's pass
     that are not gone below. span: how many times as long it may take, EXACT for a run of this
-    model, workers and tokens an update. gpu: whether it is of GPUs.
+    kind of model, size, workers and tokens an update. gpu: whether it is of GPUs.
     """
 
     flops_per_second: float
@@ -119,68 +114,6 @@ def bounds(parts: Iterable[Part]) -> tuple[float, float]:
 # --- rates ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished training, as its journal has it.
-
-    each: threads of a worker, 1 with a GPU. flops_per_second: of one worker; flops_per_token: of a
-    token of either side, of which an update has tokens_per_update; ended: unix seconds.
-    """
-
-    device: str
-    precision: str
-    workers: int
-    each: int
-    flops_per_second: float
-    flops_per_token: float
-    tokens_per_update: float
-    ended: float
-
-
-def recorded_runs(storage: Path, *, trials: bool) -> list[Run]:
-    """The finished trainings below `cluster.storage`; of CPUs only those of processors like this.
-
-    trials: those of sweeps too. A journal that is damaged, or of an earlier version, is left out,
-    and so is a run that had other workers before, whose rate is that of neither: its checkpoints
-    say so. An interruption is in no journal, so of a part without a regular checkpoint only another
-    number of workers is noticed, by the hours of all of them.
-    """
-    paths = list(storage.glob(f"*/{JOURNAL_NAME}"))
-    if trials:
-        paths += storage.glob(f"*/trials/*/{JOURNAL_NAME}")
-    found = []
-    for path in paths:
-        trained_by: dict[int, list[Any]] = {}
-        with contextlib.suppress(UserError, OSError, KeyError, TypeError, ZeroDivisionError):
-            for end in journal.entries(path, "checkpoint", "finished"):
-                if end["kind"] == "checkpoint" and "cpu_features" not in end:
-                    continue  # of an earlier version
-                gpu = end["device"] != "CPU"
-                own = ["workers"] if gpu else ["workers", "threads", "cpu_features"]
-                # A step that is trained again counts as it was the last time.
-                trained_by[end["step"]] = workers = [end["device"], *(end[key] for key in own)]
-                if end["kind"] == "checkpoint" or any(w != workers for w in trained_by.values()):
-                    continue
-                alike = end["workers"] * end["train_seconds"] / 3600
-                if not math.isclose(end["device_hours"], alike, rel_tol=1e-6):
-                    continue
-                if not gpu and end["cpu_features"] != cpu_features():
-                    continue
-                tokens = end["source_tokens"] + end["target_tokens"]
-                run = Run(
-                    end["device"].removeprefix("NVIDIA "),
-                    end["precision"],
-                    int(end["workers"]),
-                    1 if gpu else int(end["threads"]),
-                    end["flops_per_second"],
-                    end["flops"] / tokens,
-                    tokens / end["step"],
-                    end["time"],
-                )
-                found.append(run)
-    return found
-
-
 def recorded(
     runs: Sequence[Run],
     device: str,
@@ -190,8 +123,8 @@ def recorded(
     each: float,
     predicted: Callable[[int, float, float], Speed | None] = lambda workers, each, times: None,
 ) -> Speed | None:
-    """As the nearest of the runs had it: the same model first, then the same workers and tokens an
-    update, the newest.
+    """As the nearest of the runs had it: one of the same kind first (`workload.KIND`), then the
+    same model, then the same workers and tokens an update, the newest.
 
     workers, each: as many workers, each of so many CPUs or GPUs. predicted: by a roofline, of such
     with so many times the tokens an update. None where no model is near.
@@ -208,9 +141,13 @@ def recorded(
     def has_others(run: Run) -> bool:
         return (run.workers, run.each) != (workers, each)
 
-    def order(run: Run) -> tuple[float, int, float]:
+    def unlike(run: Run) -> list[str]:
+        return [key for key, value in run.kind.items() if wanted.kind.get(key, value) != value]
+
+    def order(run: Run) -> tuple[bool, float, int, float]:
         far = max(ratio(run), 1 / ratio(run))
-        return far if far > ALIKE else 1.0, has_others(run) + (times(run) != 1.0), -run.ended
+        others = has_others(run) + (times(run) != 1.0)
+        return unlike(run) != [], far if far > ALIKE else 1.0, others, -run.ended
 
     near = [
         run
@@ -220,13 +157,15 @@ def recorded(
     if not near:
         return None
     run = min(near, key=order)
-    far, others, _ = order(run)
+    other_kind, far, others, _ = order(run)
     how = f"from the run of {time.strftime('%Y-%m-%d', time.gmtime(run.ended))} on such "
     how += "CPUs" if device == "CPU" else "GPUs"
     if has_others(run):
         how += f" with {run.workers} worker(s)" + f" of {run.each} thread(s)" * (device == "CPU")
     if times(run) != 1.0:
         how += f", whose updates have {run.tokens_per_update:,.0f} tokens of both sides"
+    if other_kind:
+        how += f", whose {' and '.join(f'{key} is {run.kind[key]}' for key in unlike(run))}"
     if far > 1:
         how += f", whose model takes {ratio(run):.1f} x the FLOPs a token"
     rate = run.flops_per_second / run.each * workers * each
@@ -238,7 +177,7 @@ def recorded(
         # A CPU that starts kernels faster than is assumed makes no GPU faster that waits for none.
         rate, launch = min(scaled, max(rate, here.flops_per_second)), 0.0
         how += ", scaled by a roofline" * (others > 0)
-    span = ABOUT if far > 1 or others else EXACT
+    span = ABOUT if other_kind or far > 1 or others else EXACT
     return Speed(rate, how, launch, span, gpu=device != "CPU")
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2sweep.config import Config
+from seq2sweep.config import DEFAULTS, Config, flatten
 from seq2sweep.config.datasets import BYTES
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.errors import UserError
@@ -49,6 +49,13 @@ HELD_OUT = {"multi30k": (1014, 1000), "wmt14": (3000, 3003)}
 """Sentences for validation and for the test."""
 
 
+KIND = (
+    *("model.architecture", "model.encoder_mixer", "model.decoder_mixer", "model.attention"),
+    *("train.compile", "train.deterministic"),
+)
+"""Keys on which the FLOPs a second depend, whatever the size."""
+
+
 @dataclass(frozen=True, eq=False)
 class Workload:
     """What is trained on: lengths in pieces of (some of) the training pairs and of the others.
@@ -79,7 +86,7 @@ class Training:
 
     Tokens and FLOPs (`seq2sweep.model.flops`) are of real pieces, without padding;
     an update has tokens of both sides, on average; validation: FLOPs of all validations; longest:
-    pieces of a sentence.
+    pieces of a sentence; kind: as of `kind_of`.
     """
 
     steps: int
@@ -90,6 +97,7 @@ class Training:
     checkpoints: int
     parameters: int
     longest: int
+    kind: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def flops(self) -> float:
@@ -170,7 +178,24 @@ def training(config: Config, load: Workload) -> Training:
         checkpoints=-(-settings.steps // settings.checkpoint_every),
         parameters=flops.parameter_count(config.model, size),
         longest=load.longest,
+        kind=kind_of(flatten(config, "model", "train")),
     )
+
+
+def kind_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """The values of KIND, of those keys that are known, as params.yaml has them.
+
+    values: of the section model, or of model and train, by dotted key, of a configuration or of an
+    identity, which leaves out keys with their default.
+    """
+    sections = {key.partition(".")[0] for key in values}
+    known = {key: values.get(key, DEFAULTS.get(key)) for key in KIND}
+    return {
+        # Beside the name of a kind of part an identity has what its file means.
+        key: str(value).lower() if isinstance(value, bool) else str(value).partition(" ")[0]
+        for key, value in known.items()
+        if value is not None and key.partition(".")[0] in sections
+    }
 
 
 def _typical(
