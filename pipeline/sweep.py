@@ -79,7 +79,7 @@ from seq2sweep.tracking.lineage import (
 from seq2sweep.tracking.mlflow_store import VARIANTS
 from seq2sweep.tracking.recorder import SCORE, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
-from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep
+from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep, require_files
 from seq2sweep.train.footprint import longest
 from seq2sweep.train.step import choose_precision
 
@@ -103,6 +103,7 @@ def work(config: Config) -> None:
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
     require_all_positions(chosen, int(header["vocabulary"]["size"]))
+    require_files(config.sweep, chosen)
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
     title, params = f"sweep {config.sweep.method}", parameters(wanted, "sweep")

@@ -326,6 +326,15 @@ def _free_on_node() -> float:
     return min([available, *(free for _, free in own_groups())])
 
 
+def may_open(files: int) -> int:
+    """How many files this process may have open, of so many; it asks for more where it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
+
+
 def own_groups() -> list[tuple[float, float]]:
     """`memory_of_groups` of this process; none where the system has no cgroups."""
     return [*memory_of_groups(cgroups.of_this_process(), cgroups.ROOT)]

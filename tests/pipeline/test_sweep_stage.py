@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from seq2sweep import config as configuration
 from seq2sweep import project_files
 from seq2sweep.config import Config
 from seq2sweep.data import files
+from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.jobs import entrypoint
@@ -204,6 +206,18 @@ def test_a_text_too_long_for_a_row_is_told_before_any_is_trained(
     )
     with pytest.raises(UserError, match=told):
         sweep.require_all_positions(chosen, size)
+
+
+def test_too_few_open_files_are_told_before_any_is_trained(
+    tiny_corpus: Corpus, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_files, "ENCODED", tiny_corpus.encoded)
+    header = read_training_header(tiny_corpus.encoded)
+    monkeypatch.setattr(stage, "training_header", lambda config: header)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 128))
+    asked = {"sweep.space": {"model.dropout": [0.3]}, "sweep.method": "one_at_a_time"}
+    with pytest.raises(UserError, match=r"^the sweep's 2 trials need 258 open files"):
+        sweep.work(configuration.with_changes(tiny_config, asked))
 
 
 def test_a_choice_is_a_short_line_however_bad_a_try_was(

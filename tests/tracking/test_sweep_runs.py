@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import resource
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.config.scores import SCORES
+from seq2sweep.errors import UserError
 from seq2sweep.sweep.trial_record import INTERRUPTED
 from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.tracking import sweep_runs
 from seq2sweep.tracking.mlflow_store import Experiment
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay_thread import sync
-from seq2sweep.tracking.sweep_runs import SweepRecorder
+from seq2sweep.tracking.sweep_runs import OTHER_FILES, SweepRecorder, require_files
 from tests import rebuild
 from tests.artifacts import artifact_text
 
@@ -550,3 +552,61 @@ def test_a_sweep_of_parsing_records_f1(
         assert shown == [f1, 95.0, 85.0, 40.0]
         assert found.tags["f1.signature"] == "EVALB, COLLINS.prm"
         assert not [key for key in (*found.metrics, *found.tags) if "bleu" in key]
+
+
+OPTUNA = {
+    "sweep.method": "optuna",
+    "sweep.space": {"model.dropout": [0.0, 0.1]},
+    "sweep.samples": 30,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "trials", "runs"),
+    [
+        ({}, 8, 12),  # a run of each of four variants, and of two seeds of each
+        ({"sweep.seeds": 1}, 4, 4),
+        (OPTUNA, 62, 93),
+        (OPTUNA | {"sweep.seeds": 1}, 31, 31),
+    ],
+)
+def test_a_sweep_may_open_a_file_for_each_of_its_runs(
+    config: Config,
+    changes: dict[str, Any],
+    trials: int,
+    runs: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = configuration.with_changes(config, changes)
+    chosen, _ = variants(config)
+    needed, unlimited = OTHER_FILES + runs, resource.RLIM_INFINITY
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
+
+    def require(soft: int, hard: int) -> None:
+        asked.clear()
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+        require_files(config.sweep, chosen)
+
+    for soft, hard in ((needed, needed), (unlimited, unlimited), (needed + 1, unlimited)):
+        require(soft, hard)
+        assert asked == []
+    for hard in (needed, needed + 1, unlimited):
+        require(needed - 1, hard)
+        assert asked == [(needed, hard)]
+    with pytest.raises(UserError) as refused:
+        require(100, needed - 1)
+    assert str(refused.value) == (
+        f"the sweep's {trials} trials need {needed} open files, and this process may have "
+        f"{needed - 1} (`ulimit -Hn`): raise that limit (LimitNOFILE of systemd, also of Slurm's "
+        "slurmd), or train fewer variants or seeds"
+    )
+
+
+def test_a_run_of_a_trial_holds_one_file(tmp_path: Path, config: Config) -> None:
+    """By which they are counted."""
+    sweep = Sweep(tmp_path, config)
+    before = len(os.listdir("/proc/self/fd"))
+    for trial in sweep.trials.values():
+        sweep.recorder.hear("started", trial, {"done_before": False})
+    assert len(os.listdir("/proc/self/fd")) - before == 12

@@ -4,10 +4,11 @@ how many are open."""
 from __future__ import annotations
 
 import asyncio
-import resource
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from seq2sweep.hardware import may_open
 
 SECONDS_TO_SEND = 20
 """In which a request has come whole, headers and body."""
@@ -21,12 +22,7 @@ OWN_FILES = 64
 def limits() -> tuple[int, int]:
     """How many connections may be open, and how many are accepted at a time, for which the files
     that this process may have suffice; it asks for more where it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = OWN_FILES + 2 * MOST_OPEN
-    if hard != resource.RLIM_INFINITY:
-        files = min(files, hard)
-    if soft != resource.RLIM_INFINITY and soft < files:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    files = may_open(OWN_FILES + 2 * MOST_OPEN)
     # Connections are accepted a few times before those that are too many are closed.
     room = max(files - OWN_FILES, 16)
     return room // 2, room // 8

@@ -11,6 +11,7 @@ from typing import Any, Self, cast
 from seq2sweep import console, hardware
 from seq2sweep.config import Config, SweepConfig
 from seq2sweep.config.scores import SCORES, Score
+from seq2sweep.errors import UserError
 from seq2sweep.model import flops
 from seq2sweep.report.aggregate import estimate
 from seq2sweep.report.markdown import markdown_table
@@ -47,6 +48,26 @@ COSTS = ("target_tokens", "wall_seconds", *hardware.COSTS)
 _TOLD = (SCORE, f"{COST}flops", f"{COST}parameters", f"{COST}device_hours", f"{TRAIN}valid_")
 STATUSES: tuple[Status, ...] = ("interrupted", "finished", "stopped early", "failed")
 """The first of these that a seed ended with is how the variant did."""
+OTHER_FILES = 256
+"""That the process of a sweep opens beside its records, at most."""
+
+
+def require_files(sweep: SweepConfig, chosen: Sequence[Variant]) -> None:
+    """Let this process open a file for each run of a sweep, which `Recorder` holds until its end.
+
+    chosen: what is trained; of method optuna the base alone. Raises UserError where the process may
+    not, before any trial is trained.
+    """
+    trials, runs = len(chosen), len({name for one in chosen for name in (one.name, one.variant)})
+    if sweep.method == "optuna":
+        trials += sweep.samples * sweep.seeds
+        runs += sweep.samples * (sweep.seeds + (sweep.seeds > 1))
+    if (most := hardware.may_open(needed := runs + OTHER_FILES)) < needed:
+        raise UserError(
+            f"the sweep's {trials:,} trials need {needed:,} open files, and this process may have "
+            f"{most:,} (`ulimit -Hn`): raise that limit (LimitNOFILE of systemd, also of Slurm's "
+            "slurmd), or train fewer variants or seeds"
+        )
 
 
 @dataclass
