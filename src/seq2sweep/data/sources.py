@@ -168,11 +168,7 @@ def check_inside(key: str, names: Iterable[str]) -> None:
 
 
 def check_there(key: str, names: Iterable[str], folder: str) -> None:
-    """As `check_inside`, and UserError for one that is missing, and where `check_noticed` has one.
-
-    folder: data.folder.
-    """
-    check_noticed(Path(folder))
+    """As `check_inside`, and UserError for one that is missing. folder: data.folder."""
     for name in names:
         check_inside(key, [name])
         if not (path := Path(folder) / name).exists():

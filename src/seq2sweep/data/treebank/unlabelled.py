@@ -29,8 +29,9 @@ def check(config: Config) -> None:
 
 
 def _check_named(config: Config) -> None:
-    """Raises UserError for a file of `self_training.files` that is missing or outside of
-    data.folder, and where the phrasebook has fewer sentences than are asked for."""
+    """Raises UserError for a file of `self_training.files` that is missing, outside of data.folder
+    or where DVC would not notice a change, and where the phrasebook has fewer sentences than are
+    asked for."""
     asked, data = config.self_training, config.data
     if data.dataset == "phrasebook":
         most = phrasebook.CAPACITY["train"] - data.phrasebook.train
@@ -40,6 +41,7 @@ def _check_named(config: Config) -> None:
                 f"beside its {data.phrasebook.train:,} training pairs: ask for no more"
             )
         return
+    sources.check_noticed(Path(data.folder))  # a link may have come after the stage download
     sources.check_there("self_training.files", asked.files, data.folder)
 
 
