@@ -26,6 +26,7 @@ from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import NODES_NAME, TrialRecord
+from tests.cluster import trials
 
 
 @dataclass
@@ -384,7 +385,7 @@ def test_a_full_disk_asks_all_trials_to_save_and_ends_none(
         assert record.end.called is not tried_again
 
 
-ECC = RuntimeError("CUDA error: uncorrectable ECC error encountered\nCompile with ...")
+ECC = trials.of_torch(trials.ECC)
 
 
 class Cluster:
@@ -527,16 +528,16 @@ def test_trials_that_fail_on_three_hosts_are_no_broken_gpu(
 @pytest.mark.parametrize(
     ("error", "of_device"),
     [
-        (RuntimeError("CUDA error: unspecified launch failure"), True),
+        (trials.of_torch("CUDA error: unspecified launch failure"), True),
         (RuntimeError("No CUDA GPUs are available"), True),
-        (RuntimeError("CUDA error: no CUDA-capable device is detected"), True),
-        (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), True),
+        (trials.of_torch("CUDA error: no CUDA-capable device is detected"), True),
+        (trials.of_torch("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), True),
         (RuntimeError("CUDA driver initialization failed, you might not have a CUDA gpu."), True),
         (RuntimeError("NCCL error in: x.hpp:1, unhandled cuda error (run with NCCL_DEBUG)"), True),
         (RuntimeError("unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"), False),
-        (RuntimeError("CUDA error: device-side assert triggered"), False),
-        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
-        (RuntimeError("CUDA error: out of memory"), False),
+        (trials.of_torch("CUDA error: device-side assert triggered"), False),
+        (trials.of_torch("CUDA error: an illegal memory access was encountered"), False),
+        (trials.of_torch("CUDA error: out of memory"), False),
         (UserError("No CUDA GPUs are available: lower cluster.gpus_per_worker"), False),
         (ValueError("wrong"), False),
     ],

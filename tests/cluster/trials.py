@@ -23,6 +23,16 @@ from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 ECC = "CUDA error: uncorrectable ECC error encountered"
 
 
+def of_torch(error: str) -> RuntimeError:
+    """An error of CUDA as torch raises it."""
+    return RuntimeError(
+        f"{error}\nCUDA kernel errors might be asynchronously reported at some other API call, so "
+        "the stacktrace below might be incorrect.\nFor debugging consider passing "
+        "CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side "
+        "assertions.\n"
+    )
+
+
 def fails_at_8(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
     """As where a node is lost, but that the checkpoint of this step is whole."""
 
@@ -80,7 +90,7 @@ def broken_gpu(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None
     A trial that returns leaves `returned-<index>` in the sweep's folder.
     """
     if assignment["index"]:
-        with mock.patch.object(pass_size, "decide", side_effect=RuntimeError(ECC)):
+        with mock.patch.object(pass_size, "decide", side_effect=of_torch(ECC)):
             run_trial(assignment, trials)
     run_trial(assignment, trials)
     (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()

@@ -41,9 +41,10 @@ _OF_DEVICE = (
     "fallen off the bus",
     "unhandled cuda error",
 )
-_OF_PROGRAM = ("out of memory", "device-side assert", "illegal memory access")
+_OF_PROGRAM = ("out of memory", "device-side assert triggered", "illegal memory access")
 """Words of CUDA, its driver, torch and NCCL: what a broken GPU is told by, and what a program that
-is wrong is told by as well."""
+is wrong is told by as well. Torch ends each text of CUDA's with how to have device-side assertions.
+"""
 
 _DEATHS = (
     ray.exceptions.RayActorError,

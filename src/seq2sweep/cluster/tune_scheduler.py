@@ -268,8 +268,8 @@ class TuneHooks(tune.Callback, tune.Stopper):  # type: ignore[misc]
     def _ends_sweep(self, record: TrialRecord, failure: Failure, at: float) -> bool:
         """Whether a disk was full, or a GPU is broken, or as bad: each further trial, or try, would
         train in vain to its next checkpoint. So all are to save and return, and this one has not
-        ended: it resumes. Nor do those that the GPU has failed before: only `TrialRecord.settle`
-        keeps a failure, and it is not called then.
+        ended: it resumes. Nor do those that the GPU has failed before in this call of
+        `run_sweep`: only `TrialRecord.settle` keeps a failure, and it is not called then.
         """
         told = f"{record.variant.name}: {failure.cause}"
         if failure.disk_full:
