@@ -124,19 +124,29 @@ FUNCTIONS = (
     "def x():\n    from p.{} import f\n    f()\n\ndef y():\n    from p.{} import f\n    f()\n"
 )
 SHADOWED = "from p.{} import f\nfrom p.{} import f\nf()\n"
+TOP = "try:\n    from {} import a\nexcept ImportError:\n    from {} import a\na()\n"
 EVERYTHING = "from p.{} import *\nimport p.{}\nf()\n"
 
 
-@pytest.mark.parametrize("code", [BRANCHES, FUNCTIONS, SHADOWED, EVERYTHING])
+@pytest.mark.parametrize("code", [BRANCHES, FUNCTIONS, SHADOWED, TOP, EVERYTHING])
 def test_which_of_two_imports_a_name_is_of_is_told(code: str, tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"p/{name}.py").parent.mkdir(exist_ok=True)
         (tmp_path / f"p/{name}.py").write_text(f"def f(): print({name!r})", encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(f"def a(): print({name!r})", encoding="utf-8")
     found = []
     for names in ("ab", "ba", "ab"):
         (tmp_path / "main.py").write_text(code.format(*names), encoding="utf-8")
         found.append(parts("main", tmp_path))
     assert found[0] == found[2] != found[1]
+
+
+def test_a_folder_of_packages_may_be_one_itself(tmp_path: Path) -> None:
+    """As tools make an __init__.py where they find none."""
+    (tmp_path / "program.py").write_text("import os\nprint(os)\n")
+    before = parts("program", tmp_path)
+    (tmp_path / "__init__.py").write_text("")
+    assert parts("program", tmp_path) == before
 
 
 def test_the_order_of_imports_is_layout(tmp_path: Path) -> None:

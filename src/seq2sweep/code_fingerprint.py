@@ -70,8 +70,7 @@ def parts(program: str, *roots: Path) -> dict[str, str]:
     for module, path in files.items():
         found[module] = _parsed(path).meaning
         found |= files_named(module, path)
-        used = used_imports(module, path, wanted)
-        imported += ((found[module], *one) for one in _targets(used, roots))
+        imported += ((found[module], *one) for one in _targets(_used(module, path, wanted), roots))
     return found | {IMPORTS: _sha256(json.dumps(sorted(imported)))}
 
 
@@ -134,7 +133,7 @@ def imports(text: str, module: str, is_package: bool = False) -> Iterator[tuple[
     """Line and full dotted name of everything that a module imports, inside functions too."""
     for node in _read(text).imports:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            for imported, _ in _names(node, module, is_package):
+            for imported, _, _ in _names(node, module, is_package):
                 yield node.lineno, imported
         else:
             yield node.lineno, node.args[0].value  # type: ignore[attr-defined]
@@ -142,19 +141,23 @@ def imports(text: str, module: str, is_package: bool = False) -> Iterator[tuple[
 
 def _names(
     node: ast.Import | ast.ImportFrom, module: str, is_package: bool
-) -> Iterator[tuple[str, str]]:
-    """Full dotted name of each thing imported, and the name that it gets."""
+) -> Iterator[tuple[str, str, str]]:
+    """Full dotted name of each thing imported, the name that it gets, and what no other import may
+    give something else: that name, but that `import a.b` and `import a.c` give one and the same a.
+    """
     if isinstance(node, ast.Import):
         for alias in node.names:
             # `import a.b` gives the name a; `import a.b as c` gives c for a.b.
-            yield alias.name, alias.asname or alias.name.partition(".")[0]
+            bound = alias.asname or alias.name.partition(".")[0]
+            yield alias.name, bound, alias.asname or alias.name
         return
     base = node.module or ""
     if node.level:
         package = module if is_package else module.rpartition(".")[0]
         base = importlib.util.resolve_name("." * node.level + base, package)
     for alias in node.names:
-        yield f"{base}.{alias.name}", alias.asname or alias.name
+        bound = alias.asname or alias.name
+        yield f"{base}.{alias.name}", bound, bound
 
 
 def names_imported(files: Mapping[str, Path]) -> set[str]:
@@ -175,14 +178,19 @@ def used_imports(module: str, path: Path, wanted: Collection[str] = ()) -> list[
 
     wanted: what others have from it, whether it names that or not; see `names_imported`.
     """
+    return [(name, bound) for name, bound, _ in _used(module, path, wanted)]
+
+
+def _used(module: str, path: Path, wanted: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """As `used_imports`, with what `_names` has besides."""
     read = _parsed(path)
-    return [
-        (name, bound)
+    return (
+        one
         for node in read.imports
         if isinstance(node, ast.Import | ast.ImportFrom)
-        for name, bound in _names(node, module, _is_package(path))
-        if bound in read.names or bound == "*" or f"{module}.{bound}" in wanted
-    ]
+        for one in _names(node, module, _is_package(path))
+        if one[1] in read.names or one[1] == "*" or f"{module}.{one[1]}" in wanted
+    )
 
 
 @dataclass(frozen=True)
@@ -233,17 +241,15 @@ def _imports(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom | ast.Call]
     return called in ("import_module", "__import__") and isinstance(name, str)
 
 
-def _targets(used: Iterable[tuple[str, str]], roots: tuple[Path, ...]) -> Iterator[tuple[str, ...]]:
+def _targets(
+    used: Iterable[tuple[str, str, str]], roots: tuple[Path, ...]
+) -> Iterator[tuple[str, ...]]:
     """The name that each thing imported gets, and its target; with the place among those of its
     name where two differ, as a branch for another version of a library has them."""
-    of_name: dict[str, list[tuple[str, str]]] = {}
-    for name, bound in used:
-        # `import a.b` and `import a.c` give one and the same a.
-        of_name.setdefault(name if name.startswith(f"{bound}.") else bound, []).append(
-            (bound, name)
-        )
-    for several in of_name.values():
-        targets = [(bound, *_target(name, roots)) for bound, name in several]
+    alike: dict[str, list[tuple[str, ...]]] = {}
+    for name, bound, given in used:
+        alike.setdefault(given, []).append((bound, *_target(name, roots)))
+    for targets in alike.values():
         in_order = len(set(targets)) > 1
         yield from ((*one, str(at)) if in_order else one for at, one in enumerate(targets))
 
@@ -260,13 +266,14 @@ def _target(name: str, roots: tuple[Path, ...]) -> tuple[str, str]:
 @functools.cache
 def _locate(name: str, roots: tuple[Path, ...]) -> tuple[str, Path | None]:
     """The module that a dotted name is of, or is a name in, and its file; None: it is not ours."""
+    if not name:
+        return name, None
     for root in roots:
         place = os.path.join(root, *name.split("."))
         for path in (os.path.join(place, "__init__.py"), f"{place}.py"):
             if os.path.isfile(path):
                 return name, Path(path)
-    above = name.rpartition(".")[0]
-    return _locate(above, roots) if above else (above, None)
+    return _locate(name.rpartition(".")[0], roots)
 
 
 def _is_package(path: Path) -> bool:
