@@ -120,13 +120,13 @@ def test_each_planted_change_runs_the_stages_that_use_it(copy: Copy, thorough: b
         ("phrasebook.yaml", "layers: 2", "layers: 3", set()),
         ("multi30k-en-de.yaml", "train.steps: ", "train.steps: 1", set()),
         ("table3.yaml", "model.heads: 4,", "model.heads: 2,", {"sweep", "report"}),
-        ("wmt14-en-de-base.yaml", "train.steps: ", "train.steps: 1", {"sweep", "report"}),
+        ("wmt14-en-de-base.yaml", "not run here yet", "28.4", set()),
     ],
 )
 def test_a_preset_runs_no_stage_but_by_what_the_sweep_takes_of_it(
     copy: Copy, name: str, old: str, new: str, changed: set[str]
 ) -> None:
-    """A sweep of the rows of Table 3 takes these and the paper's base."""
+    """A sweep of the rows of Table 3 takes these and what they change."""
     path = copy.roots[0] / "seq2sweep/presets" / name
     before, text = copy.meanings(), path.read_text() if old else ""
     assert old in text
@@ -141,6 +141,7 @@ def test_no_stage_computes_with_what_is_in_the_meaning_of_none() -> None:
     for stage in STAGES:
         files = modules(f"pipeline.{stage}", ROOT / "src", ROOT)
         named = [name for name in names_imported(files) if name.startswith(presets.__name__)]
+        assert presets.__name__ not in named, stage  # which hands on what the catalogue has
         assert {".".join(name.split(".")[:3]) for name in named} <= set(files), stage
 
 

@@ -21,7 +21,7 @@ from seq2sweep.errors import UserError, did_you_mean
 from seq2sweep.paths import read_bytes
 from seq2sweep.presets import table3
 
-CHANGES_NO_RESULT = "what there is to choose from: of base a sweep takes table3.paper_base"
+CHANGES_NO_RESULT = "what there is to choose from: of base a sweep takes what table3.yaml has"
 
 SHORT = {"base": "wmt14-en-de-base", "big": "wmt14-en-de-big"}
 """Other names of presets: what the paper calls them."""

@@ -13,8 +13,6 @@ import yaml
 from seq2sweep.errors import UserError, did_you_mean
 
 FILE = "table3.yaml"
-BASE_FILE = "wmt14-en-de-base.yaml"
-"""Of the preset `base`, which has each value that a row changes itself, whatever it extends."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +33,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """source: where it is printed; data: what it was measured on; rows: base first, big last."""
+    """source: where it is printed; data: what it was measured on; base: the values of the base row
+    that others change, by dotted key; rows: base first, big last."""
 
     source: str
     data: str
+    base: dict[str, Any]
     rows: tuple[Row, ...]
 
 
 @functools.cache
 def read() -> Table:
     """The table, in the paper's order."""
-    content = _content(FILE)
-    return Table(content["source"], content["data"], tuple(Row(**row) for row in content["rows"]))
-
-
-@functools.cache
-def paper_base() -> dict[str, Any]:
-    """The values that the paper gives of its base model, by dotted key."""
-    return dict(_content(BASE_FILE)["changes"])
-
-
-def _content(name: str) -> dict[str, Any]:
-    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    return Table(**content | {"rows": tuple(Row(**row) for row in content["rows"])})
 
 
 def select(names: Sequence[str]) -> list[Row]:

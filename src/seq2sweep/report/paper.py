@@ -189,7 +189,7 @@ def _in_one_direction(row: table3.Row, variant: Variant, base: Variant) -> bool:
 def _changes(row: table3.Row) -> list[tuple[str, Any, Any]]:
     """The settings that a row changes in the paper's base model, each with its two values."""
     return [
-        (key.rpartition(".")[2], table3.paper_base()[key], value)
+        (key.rpartition(".")[2], table3.read().base[key], value)
         for key, value in row.changes.items()
     ]
 

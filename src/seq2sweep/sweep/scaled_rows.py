@@ -38,7 +38,7 @@ def scaled(
             "params.yaml: sweep.method table3 varies the Transformer, and model.architecture is "
             f"{base.model.architecture}: choose another method, such as one_at_a_time"
         )
-    ours, paper = configuration.flatten(base), table3.paper_base()
+    ours, paper = configuration.flatten(base), table3.read().base
     for row in table3.select(names):
         changes = dict(row.changes)
         problems = []
