@@ -92,6 +92,7 @@ def test_a_trial_says_it_of_its_model(tmp_path: Path) -> None:
         "model.architecture": "transformer",
         "model.decoder_mixer": "self_attention",
         "model.attention": "scaled_dot_product",
+        "model.attention_dropout": "0.0",
         **MIXED,
     }
 

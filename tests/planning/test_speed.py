@@ -125,6 +125,7 @@ OTHERS: list[dict[str, Any]] = [
     {"model.encoder_mixer": "separable"},
     {"model.decoder_mixer": "convolutional"},
     {"model.attention": "additive"},
+    {"model.attention_dropout": 0.1},
     {"train.compile": True},
     {"train.deterministic": True},
 ]

@@ -50,7 +50,8 @@ HELD_OUT = {"multi30k": (1014, 1000), "wmt14": (3000, 3003)}
 
 
 KIND = (
-    *("model.architecture", "model.encoder_mixer", "model.decoder_mixer", "model.attention"),
+    *("model.architecture", "model.encoder_mixer", "model.decoder_mixer"),
+    *("model.attention", "model.attention_dropout"),
     *("train.compile", "train.deterministic"),
 )
 """Keys on which the FLOPs a second depend, whatever the size."""
@@ -190,6 +191,10 @@ def kind_of(values: Mapping[str, Any]) -> dict[str, str]:
     """
     sections = {key.partition(".")[0] for key in values}
     known = {key: values.get(key, DEFAULTS.get(key)) for key in KIND}
+    if known["model.architecture"] != "transformer":  # it alone has mixers
+        known = {key: known[key] for key in KIND if not key.startswith("model.")} | {
+            "model.architecture": known["model.architecture"]
+        }
     return {
         # Beside the name of a kind of part an identity has what its file means.
         key: str(value).lower() if isinstance(value, bool) else str(value).partition(" ")[0]
