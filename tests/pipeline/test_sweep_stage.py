@@ -215,6 +215,7 @@ def test_too_few_open_files_are_told_before_any_is_trained(
     header = read_training_header(tiny_corpus.encoded)
     monkeypatch.setattr(stage, "training_header", lambda config: header)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 128))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     asked = {"sweep.space": {"model.dropout": [0.3]}, "sweep.method": "one_at_a_time"}
     with pytest.raises(UserError, match=r"^the sweep's 2 trials need 258 open files"):
         sweep.work(configuration.with_changes(tiny_config, asked))
