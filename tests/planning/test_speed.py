@@ -156,9 +156,15 @@ def test_a_run_of_another_kind_is_no_more_than_about_right(changes: dict[str, An
     assert near is not None
     assert near.flops_per_second == 16e14
     [(key, value)] = changes.items()
-    how = f"{on.format(2)}, whose {key} is {str(value).lower() if value is True else value}"
+    told = {True: "true", 0.1: "above_0"}.get(value, value)
+    how = f"{on.format(2)}, whose {key} is {told}"
     assert found(newer) == Speed(24e13, how, 1e-3, gpu=True)
     assert found(same, unknown) == Speed(24e13, on.format(2), 1e-3, EXACT, gpu=True)
+
+
+def test_how_much_dropout_attention_has_is_no_other_kind() -> None:
+    kinds = [kind_of({"model.attention_dropout": share}) for share in (0.1, 0.2, 0.0)]
+    assert kinds[0] == kinds[1] != kinds[2]
 
 
 def test_other_workers_are_scaled_by_a_roofline(tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ def training(config: Config, load: Workload) -> Training:
 
 
 def kind_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """The values of KIND, of those keys that are known, as params.yaml has them.
+    """The values of KIND, of those keys that are known, as params.yaml has them; of dropout of
+    attention whether there is any.
 
     values: of the section model, or of model and train, by dotted key, of a configuration or of an
     identity, which leaves out keys with their default.
@@ -195,6 +196,8 @@ def kind_of(values: Mapping[str, Any]) -> dict[str, str]:
         known = {key: known[key] for key in KIND if not key.startswith("model.")} | {
             "model.architecture": known["model.architecture"]
         }
+    elif known["model.attention_dropout"]:
+        known["model.attention_dropout"] = "above_0"
     return {
         # Beside the name of a kind of part an identity has what its file means.
         key: str(value).lower() if isinstance(value, bool) else str(value).partition(" ")[0]
