@@ -319,7 +319,7 @@ def table3_sweep(seeds: int = 1, noise: float = 0.4) -> dict[str, Any]:
     """
     chance = random.Random(seeds)
     paper = table3.read().rows
-    paper_base = configuration.to_dict(presets.load("base").config)["model"]
+    paper_base = table3.read().base
     trials = []
     for row in paper:
         model, train = dict(SMALL_MODEL), dict(BASE_TRAIN)
@@ -327,7 +327,7 @@ def table3_sweep(seeds: int = 1, noise: float = 0.4) -> dict[str, Any]:
             section, _, name = key.partition(".")
             scaled = name in ("layers", "d_model", "d_ff", "heads", "d_k", "d_v")
             if section == "model":
-                model[name] = value * SMALL_MODEL[name] // paper_base[name] if scaled else value
+                model[name] = value * SMALL_MODEL[name] // paper_base[key] if scaled else value
             else:
                 train[name] = 900 if name == "steps" else value
         changes = {
