@@ -49,7 +49,7 @@ _TOLD = (SCORE, f"{COST}flops", f"{COST}parameters", f"{COST}device_hours", f"{T
 STATUSES: tuple[Status, ...] = ("interrupted", "finished", "stopped early", "failed")
 """The first of these that a seed ended with is how the variant did."""
 OTHER_FILES = 256
-"""That the process of a sweep opens beside its records, at most."""
+"""For what the process of a sweep opens beside its records: connections of Ray, data, logs."""
 
 
 def require_files(sweep: SweepConfig, chosen: Sequence[Variant]) -> None:
