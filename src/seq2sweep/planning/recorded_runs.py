@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import cpu_features
+from seq2sweep.paths import read_json
 from seq2sweep.planning.workload import kind_of
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoints
@@ -97,8 +97,8 @@ def _kind(folder: Path) -> dict[str, str]:
 
 def _kind_in(path: Path, *sections: str) -> dict[str, str]:
     """By the `identity` of a file, which has these sections whole; empty where it has no model."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        identity = json.loads(path.read_bytes())["identity"].items()
+    with contextlib.suppress(UserError, OSError, AttributeError):
+        identity = read_json(path)["identity"].items()
         own = {key: value for key, value in identity if key.partition(".")[0] in sections}
         return kind_of(own) if any(key.startswith("model.") for key in own) else {}
     return {}
