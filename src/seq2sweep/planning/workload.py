@@ -192,10 +192,8 @@ def kind_of(values: Mapping[str, Any]) -> dict[str, str]:
     """
     sections = {key.partition(".")[0] for key in values}
     known = {key: values.get(key, DEFAULTS.get(key)) for key in KIND}
-    if known["model.architecture"] != "transformer":  # it alone has mixers
-        known = {key: known[key] for key in KIND if not key.startswith("model.")} | {
-            "model.architecture": known["model.architecture"]
-        }
+    if known["model.architecture"] != "transformer":  # it alone has mixers and kinds of attention
+        known = {k: known[k] for k in KIND if k == "model.architecture" or k.startswith("train.")}
     elif known["model.attention_dropout"]:
         known["model.attention_dropout"] = "above_0"
     return {
