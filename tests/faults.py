@@ -451,6 +451,11 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
         f"{PACKAGE}/storage/retry.py": [("if error.errno in NO_ROOM:", "if False:")],
     },
+    "tests/runs/test_watchdog.py": {
+        f"{PACKAGE}/runs/watchdog.py": [
+            ("signal.SIG_BLOCK, interpreter_watch.HELD_BACK", "signal.SIG_BLOCK, ()"),
+        ],
+    },
     "tests/runs/test_event_writer.py": {
         f"{PACKAGE}/runs/event_writer.py": [
             ("            feed()\n", ""),

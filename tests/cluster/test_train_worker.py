@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import faulthandler
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,10 @@ from seq2sweep.cluster import train_worker as worker
 from seq2sweep.cluster.train_worker import START_SECONDS, train_worker
 from seq2sweep.config import Config
 from seq2sweep.errors import UserError
-from seq2sweep.runs import event_writer, journal, watchdog
+from seq2sweep.runs import event_writer, journal
 from seq2sweep.runs.layout import JOURNAL_NAME, checkpoint_name
 from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import Snapshot
 from seq2sweep.train.events import CheckpointDue, Event, Interrupted
@@ -154,8 +154,7 @@ def test_all_wait_together_for_a_slow_upload(
     made.events = [CheckpointDue(step, {}, snapshot) for step in (4, 8)]
     monkeypatch.setattr(RunStore, "keep", keep)
     monkeypatch.setattr(event_writer, "PULSE_SECONDS", 0.1)
-    monkeypatch.setattr(watchdog, "FEED_SECONDS", 0.0)
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: patience.append(s))
+    monkeypatch.setattr(Watchdog, "_arm", lambda _, s: patience.append(s))
     made.start()
     assert made.said == (made.hears if rank == 0 else [None] * 5)
     assert uploaded == [checkpoint_name(step) for step in (4, 8) if rank == 0]
@@ -174,7 +173,7 @@ def test_a_start_may_take_as_long_as_an_update(
 ) -> None:
     """As where a large checkpoint is verified on a slow disk."""
     patience: list[float] = []
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: patience.append(s))
+    monkeypatch.setattr(Watchdog, "_arm", lambda _, s: patience.append(s))
     made = make_worker(0)
     changes = {"cluster.hang_seconds": hang_seconds}
     made.config = configuration.with_changes(made.config, changes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import faulthandler
 import os
 import threading
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError
-from seq2sweep.runs import event_writer, watchdog
+from seq2sweep.runs import event_writer
 from seq2sweep.runs.event_writer import SAVE_SECONDS, EventWriter
 from seq2sweep.runs.journal import entries
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
@@ -170,8 +169,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that the watchdog of this process was set to, in order; it does not bite."""
     seconds: list[float] = []
     monkeypatch.setattr(event_writer, "PULSE_SECONDS", 0.02)
-    monkeypatch.setattr(watchdog, "FEED_SECONDS", 0.0)
-    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda s, **_: seconds.append(s))
+    monkeypatch.setattr(Watchdog, "_arm", lambda _, s: seconds.append(s))
     return seconds
 
 
