@@ -60,7 +60,8 @@ def opened(
     torch: the version that trains.
     """
     made_by = {"version.torch": torch} if torch else None
-    return TrialRecord.open(variant, RunStore(folder), schedule, "", final, made_by)
+    (record,) = TrialRecord.open_all([(variant, RunStore(folder))], schedule, "", final, made_by)
+    return record
 
 
 @pytest.fixture
@@ -140,8 +141,9 @@ def test_a_bucket_is_asked_once_of_a_trial_that_has_ended(
     assert resumes.checkpoint() is None
 
 
-def test_trials_of_a_bucket_are_opened_together_and_told_of_in_order(
-    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("bucket", ["s3://bucket", ""])
+def test_trials_are_opened_together_and_told_of_in_order(
+    variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str
 ) -> None:
     """The first asks until the second does; what is wrong with the first of them is told."""
     both, wrong = threading.Barrier(2, timeout=60.0), set[str]()
@@ -154,7 +156,7 @@ def test_trials_of_a_bucket_are_opened_together_and_told_of_in_order(
     monkeypatch.setattr(RunStore, "refresh", refresh)
     stores = [RunStore(tmp_path / name) for name in ("0", "1")]
     for store in stores:
-        store.location = f"s3://bucket/{store.folder.name}"
+        store.location = f"{bucket}/{store.folder.name}" if bucket else store.location
     asked = [(variant, store) for store in stores]
     records = TrialRecord.open_all(asked, "none", "", False)
     assert [record.store for record in records] == stores

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from seq2sweep import config as configuration
 from seq2sweep import console, hardware
@@ -106,6 +106,7 @@ class TrialRecord:
     translated: str | None = None  # sha256 (hex) of the translations that were scored
     before: tuple[int, Mapping[str, str] | None] | None = None
     newest: list[Path | None] = field(default_factory=list)  # as `checkpoint` found it last
+    lacks: str | None = None  # of what an earlier sweep left
 
     @classmethod
     def open(
@@ -117,7 +118,7 @@ class TrialRecord:
         final: bool,
         made_by: Mapping[str, str] | None = None,
         on_trial: OnTrial = lambda *told: None,
-    ) -> TrialRecord:
+    ) -> Self:
         """Read what an earlier sweep left; one that stopped the trial by another rule is void."""
         store.retried(store.refresh)
         earlier = _read(store.folder / RESULT_NAME)
@@ -134,8 +135,7 @@ class TrialRecord:
                 earlier = None
         record = cls(variant, store, schedule, scorer, earlier, final, made_by, on_trial)
         if lacks := record._lacks_checkpoint():
-            console.say(f"{variant.name}: {lacks}; it is trained again")
-            record.earlier = None
+            record.lacks, record.earlier = lacks, None
         step = known.get("trained_step")
         if known and (step is None or lacks):  # of an earlier version, or not as far any more
             newest = record.checkpoint()
@@ -145,12 +145,15 @@ class TrialRecord:
         return record
 
     @classmethod
-    def open_all(cls, asked: Sequence[tuple[Variant, RunStore]], *how: Any) -> list[TrialRecord]:
-        """`open` each, in their order; in a bucket 16 at once, each of which waits for answers."""
-        if not any(is_address(store.location) for _, store in asked):
-            return [cls.open(*one, *how) for one in asked]
+    def open_all(cls, asked: Sequence[tuple[Variant, RunStore]], *how: Any) -> list[Self]:
+        """`open` each, 16 at once, as each waits for a disk or a bucket; which lack a checkpoint is
+        said. In their order."""
         with ThreadPool(16) as pool:
-            return list(pool.imap(lambda one: cls.open(*one, *how), asked))
+            records = list(pool.imap(lambda one: cls.open(*one, *how), asked))
+        for record in records:
+            if record.lacks:
+                console.say(f"{record.variant.name}: {record.lacks}; it is trained again")
+        return records
 
     def _lacks_checkpoint(self) -> str | None:
         """What of an earlier sweep's trial its scores are of and is not there any more."""
