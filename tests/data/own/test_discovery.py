@@ -91,6 +91,14 @@ def test_one_pair_of_texts_is_for_training(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["news.dev", "test"])
+def test_a_pair_that_is_named_is_for_training_whatever_its_words(name: str) -> None:
+    folder(f"{name}.en", f"{name}.de", f"{name}.fr", "train.en", "train.de")
+    expected = {"train": (f"{name}.de", f"{name}.fr")}
+    assert find(f"own/{name}", None, ("de", "fr")) == Found(Path("own"), ("de", "fr"), expected)
+    refused(f"own/{name} has de, en, fr: say what is", f"own/{name}", None, UNKNOWN)
+
+
 def test_what_is_of_no_split_is_said() -> None:
     where = folder("train.en", "train.de", "more.en", "more.de", "test.en", "test.fr")
     found = find(where, None, EN_DE)

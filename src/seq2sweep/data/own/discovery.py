@@ -66,13 +66,14 @@ def find(source: str, target: str | None, languages: Languages) -> Found:
         return _texts(path, _pairs(path), languages)
     if tables.is_table(path):
         return _tables(path.parent, {"train": path.name}, languages=languages)
-    beside = {stem: texts for stem, texts in _pairs(path.parent).items() if stem == path.name}
-    if not beside:
+    if (beside := _pairs(path.parent).get(path.name)) is None:
         raise UserError(
             f"{source} is no folder, no .parquet or .arrow file, and no beginning of two names "
             f"such as {path.name}.en and {path.name}.de: name both files"
         )
-    return _texts(path.parent, beside, languages)
+    codes = _direction(source, sorted(beside), languages)
+    # It was named, so its words say nothing: news.dev too is for training.
+    return Found(path.parent, codes, {"train": (beside[codes[0]], beside[codes[1]])})
 
 
 def _two(source: str, target: str, languages: Languages) -> Found:
