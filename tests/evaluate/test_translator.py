@@ -320,6 +320,40 @@ def test_lines_of_a_ray_that_starts_are_no_translations(
     assert "Ray is still starting" in told.err
 
 
+def test_a_model_in_a_folder_is_enough_for_tasks(
+    config: Config,
+    folder: Path,
+    tiny_corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is wrong in a params.yaml that is there is told before a model is opened."""
+    joined: list[str | None] = []
+
+    def mapper(cluster: ClusterConfig) -> contextlib.nullcontext[Mapper]:
+        joined.append(cluster.running_address)
+        return contextlib.nullcontext(serial)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("seq2sweep.cluster.tasks.ray_mapper", mapper)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    Translator(folder, tiny_corpus.vocabulary, config.evaluate).save(Path("saved"))
+    Path("lines").write_text("alpha beta\n", encoding="utf-8")
+    command = ["translate", "lines", "--tasks", "--model", "saved"]
+    assert main(command) == 0
+    assert joined == [None]
+    opened = Mock()
+    monkeypatch.setattr(Translator, "open", opened)
+    Path("params.yaml").write_text("cluster: 1\n", encoding="utf-8")
+    assert main(command) == 2
+    assert "params.yaml" in capsys.readouterr().err
+    Path("params.yaml").unlink()
+    assert main([*command, "--weights", str(folder)]) == 2
+    assert "params.yaml is missing" in capsys.readouterr().err
+    assert not opened.called
+
+
 @pytest.mark.usefixtures("project")
 def test_it_is_said_beside_the_translations_what_is_waited_for(
     folder: Path,

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.commands.interactive import interact
 from seq2sweep.commands.shared import Commands
-from seq2sweep.commands.trained import add_trained, opened, opened_together
+from seq2sweep.commands.trained import add_trained, cluster_of, opened, opened_together
 from seq2sweep.errors import NO_ROOM, UserError
 from seq2sweep.parallel import Mapper, serial
 from seq2sweep.ports import port_number
-from seq2sweep.project_files import CLEAN, MODEL, PARAMS
+from seq2sweep.project_files import CLEAN, MODEL
 from seq2sweep.storage.atomic import naming, write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
@@ -97,6 +96,7 @@ def _translate(options: argparse.Namespace) -> None:
     from seq2sweep.cluster.signals import signals_as_interrupts
     from seq2sweep.evaluate.translator import LINES_AT_ONCE
 
+    cluster = cluster_of(options) if options.tasks else None
     translator = opened_together(options)
     beam = translator.config.beam
     n_best = options.n_best if options.n_best is not None else 1
@@ -118,12 +118,12 @@ def _translate(options: argparse.Namespace) -> None:
             with _memory_for_positions(translator), naming(Path(gettempdir()), NO_ROOM):
                 engine = translator.ctranslate2(stack)
         mapper: Mapper = serial
-        if options.tasks:
+        if cluster:
             from seq2sweep.cluster.tasks import ray_mapper  # here: Ray takes seconds to load
 
             stack.enter_context(console.never_silent("translate", sys.stderr))
             with contextlib.redirect_stdout(sys.stderr):  # which is for translations alone
-                mapper = stack.enter_context(ray_mapper(configuration.load(PARAMS).cluster))
+                mapper = stack.enter_context(ray_mapper(cluster))
         bar = stack.enter_context(tqdm(total=total, **console.bar("translate", "sentences")))
         done = 0
         while some := list(itertools.islice(lines, LINES_AT_ONCE)):

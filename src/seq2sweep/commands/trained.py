@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2sweep import config as configuration
+from seq2sweep import presets
+from seq2sweep.config import ClusterConfig
 from seq2sweep.config.datasets import LANGUAGE, TARGET
 from seq2sweep.config.fields import Rule
 from seq2sweep.errors import UserError
@@ -64,6 +66,14 @@ def opened_together(options: argparse.Namespace) -> Translator:
     return Translator.together(
         [_trained(one, options) if isinstance(one, Path) else _named(one) for one in members]
     )
+
+
+def cluster_of(options: argparse.Namespace) -> ClusterConfig:
+    """`cluster` of params.yaml, read before a model is opened; where there is no such file, and
+    --model names each model, which needs none, that of the phrasebook: $RAY_ADDRESS, or here."""
+    if PARAMS.exists() or not options.members or any(isinstance(n, Path) for n in options.members):
+        return configuration.load(PARAMS).cluster
+    return presets.load("phrasebook").config.cluster
 
 
 def _named(name: str) -> Translator:
