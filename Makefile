@@ -67,11 +67,13 @@ format: install ## let ruff mend what it can
 
 clean: ## remove what stages made; DVC's cache and the MLflow store stay, which first gets what it lacks
 	@test ! -d runs/tracking || $(BIN)/seq2sweep sync
-	@# A training that lives holds its lock, and a recorder its records: 6 is LOCK_EX | LOCK_NB.
+	@# A training that lives holds its lock, as a stage that parses, and a recorder its records: 6 is
+	@# LOCK_EX | LOCK_NB.
 	@$(PYTHON) -c 'import fcntl, glob; \
-		names = glob.glob("runs/*/*lock") + glob.glob("runs/tracking/*/records.jsonl"); \
+		places = "runs/*/*lock", "runs/tracking/*/records.jsonl", "models/.*.lock"; \
+		names = [name for place in places for name in glob.glob(place)]; \
 		held = [open(name, "r+") for name in names]; \
 		[fcntl.flock(file, 6) for file in held]' 2>/dev/null || \
-		{ echo "seq2sweep: a process is working in runs: wait for its end, or end it"; exit 2; }
+		{ echo "seq2sweep: a process is working in runs or models: wait for its end, or end it"; exit 2; }
 	rm -rf data/raw data/clean data/vocabulary data/encoded models/train models/teacher models/silver models/student
-	rm -rf data/.*.partial models/.*.partial models/.silver.parsed metrics reports runs
+	rm -rf data/.*.partial models/.*.partial models/.silver.* metrics reports runs

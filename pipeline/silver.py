@@ -35,6 +35,7 @@ from seq2sweep.parallel import Mapper
 from seq2sweep.paths import read_json
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder, write_json
+from seq2sweep.storage.locks import only_maker
 
 if TYPE_CHECKING:
     from seq2sweep.evaluate.translator import Translator
@@ -43,6 +44,8 @@ CHUNK = 2000
 """Sentences that both parse before it is written down: a minute or a few."""
 PARSED = project_files.SILVER.with_name(".silver.parsed")
 """The folder of such chunks: the trees that models/silver gets, which is larger."""
+LOCK = PARSED.with_suffix(".lock")
+"""Held meanwhile: `make clean` looks whether it is, and no other silver may parse here."""
 
 
 def work(config: Config) -> None:
@@ -50,6 +53,11 @@ def work(config: Config) -> None:
         stage.write_metrics("silver", {}, {})
         stage.leave_unused(project_files.SILVER)
         return
+    with only_maker(PARSED, LOCK):
+        _parse(config)
+
+
+def _parse(config: Config) -> None:
     from seq2sweep.evaluate.translator import Translator  # here: torch takes seconds to load
     from seq2sweep.serving.cpu_quota import keep_to_quota
 

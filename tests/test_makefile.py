@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import silver
 from tests.clone import ROOT
 
 REMEDY = "call: rm -r .venv; make install"
@@ -81,10 +82,16 @@ def test_clean_leaves_texts_and_models_of_the_users_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "held", ["train-1/lock", "train-1/writer.lock", "tracking/1/records.jsonl"]
+    "held",
+    [
+        "runs/train-1/lock",
+        "runs/train-1/writer.lock",
+        "runs/tracking/1/records.jsonl",
+        str(silver.LOCK),
+    ],
 )
 def test_clean_removes_nothing_under_a_process_that_works(tmp_path: Path, held: str) -> None:
-    lock = tmp_path / "runs" / held
+    lock = tmp_path / held
     lock.parent.mkdir(parents=True)
     lock.touch()
     (tmp_path / ".venv/bin").mkdir(parents=True)
@@ -94,7 +101,9 @@ def test_clean_removes_nothing_under_a_process_that_works(tmp_path: Path, held: 
         fcntl.flock(stream, fcntl.LOCK_EX)
         refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert refused.returncode == 2
-        assert "a process is working in runs: wait for its end, or end it" in refused.stdout
+        said = "a process is working in runs or models: wait for its end, or end it"
+        assert said in refused.stdout
         assert lock.exists()
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert not lock.exists()
     assert not (tmp_path / "runs").exists()

@@ -255,6 +255,25 @@ def test_what_was_parsed_is_kept_until_other_weights_parse(
     assert again == []
 
 
+def test_two_do_not_parse_in_one_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make clean` looks at the same lock."""
+    taken: list[str] = []
+
+    def again(self: Double, sentences: list[str], mapper: object) -> list[list[Translation]]:
+        with pytest.raises(UserError) as refused:
+            silver.work(config_of())
+        taken.append(str(refused.value))
+        raise KeyboardInterrupt
+
+    parse_with(monkeypatch, set(), set())
+    monkeypatch.setattr(Double, "translate", again)
+    with pytest.raises(KeyboardInterrupt):
+        silver.work(config_of())
+    said = "another process is working in models/.silver.parsed: wait for its end, or end it"
+    assert taken == [said]
+    assert not silver.LOCK.exists()
+
+
 @pytest.mark.parametrize("first", [download, teacher])
 def test_a_file_that_is_missing_or_no_text_is_told_before_anything_is_trained(
     first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
