@@ -500,6 +500,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/tasks.py": [
             ("console.doing(self._lack() or usual)", "console.doing(usual)"),
             ("        error.cause.add_note(", "        str("),
+            ('seen.split(",").index(given[0]) if seen else int', "int"),
+            ("key = reference.hex(), _use_own_gpu()", "key = reference.hex(), 0"),
         ],
     },
     "tests/cluster/test_tune_runner.py": {

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -78,6 +79,54 @@ def test_an_error_of_the_function_is_raised_here() -> None:
     assert ending(caught.value)[0] == "line 5 is wrong"
     (note,) = caught.value.__notes__
     assert ", in refuse\n" in note
+
+
+@pytest.mark.parametrize(
+    ("seen", "given", "numbers"),
+    [
+        (None, ([0], [1], [1]), [0, 1, 1]),
+        ("4,5", (["5"], ["4"], ["4"]), [1, 0, 0]),
+        ("GPU-b,GPU-a", (["GPU-b"], ["GPU-a"], ["GPU-a"]), [0, 1, 1]),
+        ("3", (["3"], ["3"], ["3"]), [0, 0, 0]),  # as Ray itself has it where a node has one
+        (None, ([2], [3], [3]), [0, 1, 1]),  # more than there are
+    ],
+)
+def test_a_process_turns_to_the_gpu_that_its_task_is_given(
+    monkeypatch: pytest.MonkeyPatch, seen: str | None, given: tuple[Any, ...], numbers: list[int]
+) -> None:
+    """With a model of its own there; that of the GPU before is gone when the next is loaded."""
+    cuda, happened = Mock(), list[object]()
+    cuda.device_count.return_value = 2
+    cuda.set_device.side_effect = happened.append
+    cuda.empty_cache.side_effect = lambda: happened.append(f"emptied, {len(tasks._functions)} kept")
+    reference = SimpleNamespace(hex=lambda: "a")
+    ids = iter(given)
+    monkeypatch.setattr(tasks, "_functions", {})
+    monkeypatch.setattr(tasks.torch, "cuda", cuda)
+    monkeypatch.setattr(tasks.ray, "get_gpu_ids", lambda: next(ids))
+    monkeypatch.setattr(tasks.ray, "get", lambda one: lambda item: happened.append("searched"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    for _ in given:
+        tasks._apply([reference], 1)  # type: ignore[list-item]
+    expected: list[object] = []
+    for number, before in zip(numbers, [None, *numbers], strict=False):
+        expected.append(number)
+        if number != before:
+            expected.append("emptied, 0 kept")
+        expected += ["searched", "emptied, 1 kept"]
+    assert happened == expected
+
+
+def test_a_gpu_without_room_for_cuda_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.ray, "get_gpu_ids", lambda: [0])
+    monkeypatch.setattr(tasks.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(tasks.torch.cuda, "device_count", lambda: 1)
+    low = torch.OutOfMemoryError("CUDA out of memory")
+    monkeypatch.setattr(tasks.torch.cuda, "set_device", Mock(side_effect=low))
+    with pytest.raises(OperationalError, match=r"^out of memory .*: free some on that node"):
+        tasks._use_own_gpu()
 
 
 OUT_OF_MEMORY = """
@@ -229,6 +278,10 @@ def where(x):
 def process(x):
     return os.getpid()
 
+def seen(x):
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES"), len(ray.get_gpu_ids())
+    return os.getpid(), *gpus, *asked()
+
 def ask_all():
     print([ray.get(on_node(node["NodeID"], asked)) for node in ray.nodes()])
 
@@ -244,7 +297,8 @@ def work():
     print(len({*ray_tasks(process, range(4), gpus=1)}), "process on the GPU")
     cluster.remove_node(node)
     cluster.add_node(num_cpus=1, num_gpus=2)
-    print(len({*ray_tasks(process, range(3), gpus=1)}), "processes where there are several")
+    [(_, *of_task)] = {*ray_tasks(seen, range(3), gpus=1)}
+    print("one process where there are several, which sees", *of_task)
 
 nodes = {"num_cpus": 1, "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args=nodes)
@@ -315,7 +369,10 @@ def test_two_nodes_write_the_bytes_of_one_process(tiny_corpus: Corpus, joined: J
     assert "2 nodes" in joined.lines, joined.errors
     # Which loads torch and the model once.
     assert "1 process on the GPU" in joined.lines
-    # Of which a process, once it has opened one, may be given another.
-    assert "3 processes where there are several" in joined.lines
+    # All of them, as it may be given another than the one that it has opened; and has all else that
+    # workers have.
+    assert (
+        "one process where there are several, which sees None 1 False kept active" in joined.lines
+    )
     for name in ("train.json", *read_header(joined.encoded, "train")["files"]):
         assert (joined.encoded / name).read_bytes() == (tiny_corpus.encoded / name).read_bytes()

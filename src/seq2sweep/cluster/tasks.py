@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from seq2sweep.cluster.session import (
 )
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError
+from seq2sweep.hardware import memory_by
 from seq2sweep.parallel import Mapper, in_order
 
 CHANGES_NO_RESULT = "where work is done that is shared out"
@@ -47,10 +49,13 @@ def ray_tasks(function: Callable[[T], R], items: Iterable[T], gpus: int = 0) -> 
     shared = ray.put(function)
     machines = nodes()
     workers = max(1, places(machines, cpus=1, gpus=gpus))
-    # By default Ray ends the process of a task with a GPU after one call, as the next one may be
-    # given another GPU than the process has opened. 0: a process is used again.
-    several = any(node.gpus > 1 for node in machines)
-    options: dict[str, Any] = {"max_calls": int(several and gpus > 0)}
+    # By default Ray ends the process of a task with a GPU after one call, and the next one loads
+    # torch, CUDA and the model anew. 0: a process is used again.
+    options: dict[str, Any] = {"max_calls": 0}
+    if gpus and any(node.gpus > 1 for node in machines):
+        # It may be given another GPU than before, and can only turn to one that it saw when it
+        # opened the first: it sees all, and `_use_own_gpu` takes the task's.
+        options["runtime_env"] = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
     task = ray.remote(num_cpus=1, num_gpus=gpus, scheduling_strategy="SPREAD", **options)(_apply)
     wait = _Wait(task.remote([], None).future(), gpus)
     try:
@@ -97,7 +102,8 @@ def ray_mapper(cluster: ClusterConfig) -> Iterator[Mapper]:
         yield ray_tasks_on_gpus
 
 
-_functions: dict[str, Callable[[Any], Any]] = {}
+_functions: dict[tuple[str, int | None], Callable[[Any], Any]] = {}
+"""The last function that this process has got, by its reference and the GPU that has its model."""
 
 
 def _apply(shared: list[ray.ObjectRef[Any]], item: Any) -> Any:
@@ -105,15 +111,37 @@ def _apply(shared: list[ray.ObjectRef[Any]], item: Any) -> Any:
         return None
     # In a list, Ray hands over the reference instead of reading the function anew for every chunk.
     (reference,) = shared
-    function = _functions.get(reference.hex())
+    key = reference.hex(), _use_own_gpu()
+    function = _functions.get(key)
     if function is None:
         _functions.clear()
-        function = _functions[reference.hex()] = ray.get(reference)
+        _return_unused()  # on a GPU that is another task's now
+        function = _functions[key] = ray.get(reference)
     try:
         return function(item)
     finally:
-        if torch.cuda.is_initialized():  # the driver may compute on this GPU when all are done
-            torch.cuda.empty_cache()
+        _return_unused()  # the driver may compute on this GPU when all are done
+
+
+def _use_own_gpu() -> int | None:
+    """Make the first GPU that Ray has given this task the one that "cuda" means; its number among
+    those that this process sees, None without any."""
+    given = [str(one) for one in ray.get_gpu_ids()]
+    if not given or not torch.cuda.is_available():
+        return None
+    # Ray counts from 0, but names those of a node on which this is set as it does.
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    number = seen.split(",").index(given[0]) if seen else int(given[0])
+    # Ray may have been told of more than there are; of parts of a GPU (MIG) CUDA shows one.
+    number %= torch.cuda.device_count()
+    with memory_by(LOWER_TASK):
+        torch.cuda.set_device(number)
+    return number
+
+
+def _return_unused() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def on_all_nodes(question: Callable[..., R], *about: Any) -> list[R]:
