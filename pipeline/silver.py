@@ -31,7 +31,7 @@ from seq2sweep.data.reading import read_lines
 from seq2sweep.data.treebank import unlabelled
 from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import UserError
-from seq2sweep.parallel import Mapper
+from seq2sweep.parallel import Mapper, sentences_at_once
 from seq2sweep.paths import read_json
 from seq2sweep.stages import stage
 from seq2sweep.storage.atomic import whole_folder, write_json
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from seq2sweep.evaluate.translator import Translator
 
 CHUNK = 2000
-"""Sentences that both parse before it is written down: a minute or a few."""
+"""Sentences that are written down together when both have parsed them, in a minute or a few; by a
+cluster that has room for more, several chunks are parsed at once."""
 PARSED = project_files.SILVER.with_name(".silver.parsed")
 """The folder of such chunks: the trees that models/silver gets, which is larger."""
 LOCK = PARSED.with_suffix(".lock")
@@ -135,42 +136,61 @@ def _agreed(
 ) -> Iterator[tuple[str, str]]:
     """Sentences with the tree that all parsers give; counts become those of what was parsed."""
     waiting = iter(sentences)
-    for number in itertools.count(1):
-        chunk = list(itertools.islice(waiting, CHUNK))
-        if not chunk:
-            return
-        kept = _chunk(parts / f"{number:06}.json", parsers, chunk, shared_out)
-        counts["parsed"] += len(chunk)
-        counts["agreed"] += len(kept)
-        counts["words_parsed"] += sum(len(sentence.split(" ")) for sentence in chunk)
-        counts["words_agreed"] += sum(len(chunk[place].split(" ")) for place, _ in kept)
-        bar.update(len(chunk))
-        yield from ((chunk[place], tree) for place, tree in kept)
+    chunks = iter(lambda: [*itertools.islice(waiting, CHUNK)], [])
+    numbered = ((parts / f"{number:06}.json", chunk) for number, chunk in enumerate(chunks, 1))
+    while some := dict(itertools.islice(numbered, sentences_at_once(shared_out, CHUNK) // CHUNK)):
+        found = {file: _earlier(file, chunk) for file, chunk in some.items()}
+        if left := {file: chunk for file, chunk in some.items() if found[file] is None}:
+            found.update(_parsed(left, parsers, shared_out))
+        for file, chunk in some.items():
+            kept = found[file] or []
+            counts["parsed"] += len(chunk)
+            counts["agreed"] += len(kept)
+            counts["words_parsed"] += sum(len(sentence.split(" ")) for sentence in chunk)
+            counts["words_agreed"] += sum(len(chunk[place].split(" ")) for place, _ in kept)
+            bar.update(len(chunk))
+            yield from ((chunk[place], tree) for place, tree in kept)
 
 
-def _chunk(
-    file: Path, parsers: list[Translator], sentences: list[str], shared_out: Mapper
-) -> list[tuple[int, str]]:
-    """The places of sentences that are parsed alike, and their trees; from the file, if it has
-    them."""
-    text = hashlib.sha256("\n".join(sentences).encode()).hexdigest()
+Kept = list[tuple[int, str]]
+"""The places, in a chunk, of sentences that are parsed alike, and their trees."""
+
+
+def _earlier(file: Path, sentences: list[str]) -> Kept | None:
+    """What the file of a chunk has of these sentences; None where it is of others, or not there."""
     with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
         earlier = read_json(file)
-        if earlier["text"] == text:
+        if earlier["text"] == _sum(sentences):
             return [(int(place), str(tree)) for place, tree in earlier["agreed"]]
+    return None
+
+
+def _parsed(
+    chunks: dict[Path, list[str]], parsers: list[Translator], shared_out: Mapper
+) -> dict[Path, Kept]:
+    """Parse chunks together, and write each to its file."""
+    sentences = [sentence for chunk in chunks.values() for sentence in chunk]
     # Tags and all: those that the models write.
-    first, *others = (
-        [best.text for best, *_ in parser.translate(sentences, mapper=shared_out)]
+    trees = [
+        iter([best.text for best, *_ in parser.translate(sentences, mapper=shared_out)])
         for parser in parsers
-    )
-    agreed = [
-        (place, tree)
-        for place, tree in enumerate(first)
-        if all(other[place] == tree for other in others)
     ]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {"text": text, "agreed": agreed})
-    return agreed
+    found = {}
+    for file, chunk in chunks.items():
+        first, *others = (list(itertools.islice(of_parser, len(chunk))) for of_parser in trees)
+        agreed = [
+            (place, tree)
+            for place, tree in enumerate(first)
+            if all(other[place] == tree for other in others)
+        ]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"text": _sum(chunk), "agreed": agreed})
+        found[file] = agreed
+    return found
+
+
+def _sum(sentences: list[str]) -> str:
+    return hashlib.sha256("\n".join(sentences).encode()).hexdigest()
 
 
 def _parts_folder(parsers: list[Translator], config: Config) -> Path:

@@ -878,7 +878,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("if len(vocabulary.encode([sentence])[0]) <= most:", "if most:"),
             ("if all(other[place] == tree", "if any(other[place] != tree"),
             ("itertools.chain(gold, silver)", "silver"),
-            ('if earlier["text"] == text:', "if True:"),
+            ('if earlier["text"] == _sum(sentences):', "if True:"),
             ('"weights": [parser.weights for parser in parsers],\n        "search"', '"search"'),
             ("pairs - kept)", "pairs)"),
             ("beam=config.self_training.beam", "beam=config.evaluate.beam"),

@@ -10,13 +10,21 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
 from seq2sweep import parallel
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.parallel import IN_FLIGHT, Processes, available_cpus, cpus_of_groups, serial
+from seq2sweep.parallel import (
+    IN_FLIGHT,
+    Processes,
+    available_cpus,
+    cpus_of_groups,
+    sentences_at_once,
+    serial,
+)
 
 
 def double(x: int) -> int:
@@ -33,6 +41,13 @@ def refuse(x: int) -> int:
     if x == 3:
         raise UserError("line 3 is wrong")
     return x
+
+
+def test_more_places_get_more_sentences_at_once() -> None:
+    for places, expected in ((0, 2000), (2, 2000), (8, 8000), (500, 100_000)):
+        cluster = Mock(places=lambda places=places: places)
+        assert sentences_at_once(cluster, 2000) == expected
+    assert sentences_at_once(serial, 2000) == sentences_at_once(Processes(64), 2000) == 2000
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

@@ -33,6 +33,10 @@ R = TypeVar("R")
 QUOTAS = {"": ("cpu.max",), "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us")}
 """Of version 2 and 1 of cgroups, by the name that /proc/self/cgroup has: the files of the time that
 may be used in a period, and of that."""
+SENTENCES_A_PLACE = 1000
+"""Some groups that are decoded together, for each place: few wait for the last to end."""
+MOST_SENTENCES = 100_000
+"""That are handed out at once: what is found of them is in memory, hundreds of MB."""
 IN_FLIGHT = 2
 """Chunks a process has: one at work, one waiting. More would only take memory."""
 
@@ -46,6 +50,15 @@ class Mapper(Protocol):
 def serial(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """One after the other in this process."""
     return map(function, items)
+
+
+def sentences_at_once(mapper: Mapper, least: int) -> int:
+    """How many sentences to hand to a mapper that decodes: `least`, or as many more as keep all of
+    its places busy, where it counts them, by a method `places`, as one on a cluster does."""
+    places = getattr(mapper, "places", None)
+    if places is None:
+        return least
+    return max(least, min(SENTENCES_A_PLACE * int(places()), MOST_SENTENCES))
 
 
 class Processes:

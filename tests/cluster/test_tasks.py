@@ -82,6 +82,16 @@ def test_an_error_of_the_function_is_raised_here() -> None:
 
 
 @pytest.mark.parametrize(
+    ("machines", "places"), [([Node(4, 0), Node(2, 0)], 6), ([Node(4, 2), Node(2, 0)], 2), ([], 0)]
+)
+def test_places_are_gpus_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, machines: list[Node], places: int
+) -> None:
+    monkeypatch.setattr(tasks, "nodes", lambda: machines)
+    assert ray_tasks_on_gpus.places() == places
+
+
+@pytest.mark.parametrize(
     ("seen", "given", "numbers"),
     [
         (None, ([0], [1], [1]), [0, 1, 1]),

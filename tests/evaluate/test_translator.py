@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from seq2sweep import config as configuration
-from seq2sweep import console
+from seq2sweep import console, parallel
 from seq2sweep.cli import main
 from seq2sweep.config import ClusterConfig, Config, EvaluateConfig
 from seq2sweep.data import utf8
@@ -352,6 +352,33 @@ def test_a_model_in_a_folder_is_enough_for_tasks(
     assert main([*command, "--weights", str(folder)]) == 2
     assert "params.yaml is missing" in capsys.readouterr().err
     assert not opened.called
+
+
+@pytest.mark.usefixtures("project")
+def test_a_large_cluster_gets_more_lines_at_once(
+    folder: Path, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cluster:
+        __call__ = staticmethod(serial)
+        places = staticmethod(lambda: 3)
+
+    asked: list[int] = []
+
+    def search(self: Translator, lines: list[str], *given: Any, **more: Any) -> Any:
+        asked.append(len(lines))
+        return [[Translation(line, 0.0)] for line in lines]
+
+    monkeypatch.setattr(
+        "seq2sweep.cluster.tasks.ray_mapper", lambda cluster: contextlib.nullcontext(Cluster())
+    )
+    monkeypatch.setattr(Translator, "translate", search)
+    monkeypatch.setattr(translator, "LINES_AT_ONCE", 2)
+    monkeypatch.setattr(parallel, "SENTENCES_A_PLACE", 1)
+    Path("lines").write_text("alpha\n" * 5, encoding="utf-8")
+    given = [*("--weights", str(folder)), *("--vocabulary", str(tiny_corpus.vocabulary))]
+    assert main(["translate", "lines", *given]) == 0
+    assert main(["translate", "lines", "--tasks", *given]) == 0
+    assert asked == [2, 2, 1, 3, 2]
 
 
 @pytest.mark.usefixtures("project")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import runpy
@@ -15,7 +16,7 @@ import torch
 
 from pipeline import download, encode, prepare, silver, student, teacher, vocabulary
 from seq2sweep import config as configuration
-from seq2sweep import presets, project_files
+from seq2sweep import parallel, presets, project_files
 from seq2sweep.config import EvaluateConfig, kinds_of_parts
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.data.files import TRANSLATION_COLUMNS
@@ -29,6 +30,7 @@ from seq2sweep.evaluate import translator
 from seq2sweep.evaluate.evaluation import Evaluation
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.jobs import entrypoint
+from seq2sweep.parallel import serial
 from seq2sweep.stages import stage
 from seq2sweep.train import loop
 from seq2sweep.train.events import CheckpointDue
@@ -234,6 +236,45 @@ def test_what_was_parsed_before_a_kill_is_not_parsed_again(
         monkeypatch.setattr(kinds_of_parts, "code", lambda *_, code=code: code)
         places.append(silver._parts_folder([Double("0", set(), [])], recurrent))
         assert (places[-1] in places[:-1]) is same
+
+
+def test_a_cluster_parses_chunks_together_and_any_other_takes_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the two wrong sentences is in a chunk of its own."""
+    sentences = unlabelled()
+    places = [40]
+
+    class Cluster:
+        __call__ = staticmethod(serial)
+
+        def places(self) -> int:
+            return places[0]
+
+    monkeypatch.setattr(stage, "mapper", lambda cluster: contextlib.nullcontext(Cluster()))
+    monkeypatch.setattr(parallel, "SENTENCES_A_PLACE", 1)
+
+    def again() -> list[int]:
+        calls = parse_with(monkeypatch, {sentences[3]}, {sentences[44]})
+        silver.work(config_of())
+        source = [*read_lines(project_files.SILVER / "train.source.txt")]
+        assert source[300:] == [one for n, one in enumerate(sentences) if n not in (3, 44)]
+        return calls
+
+    assert again() == [40, 40, 10, 10]
+    assert again() == []
+    first, second, third = sorted(silver.PARSED.glob("*/*"))
+    assert len(json.loads(first.read_text())["agreed"]) == 19
+    second.unlink()
+    places[0] = 1000
+    assert again() == [20, 20]
+    first.unlink()
+    third.unlink()
+    assert again() == [30, 30]
+    second.unlink()
+    third.unlink()
+    places[0] = 1
+    assert again() == [20, 20, 10, 10]
 
 
 def test_what_was_parsed_is_kept_until_other_weights_parse(

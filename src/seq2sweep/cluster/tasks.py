@@ -17,6 +17,7 @@ from seq2sweep import console
 from seq2sweep.cluster.failures import LOWER_SEARCH, describe
 from seq2sweep.cluster.session import (
     ALIVE_SECONDS,
+    Node,
     lack_of_room,
     nodes,
     places,
@@ -90,9 +91,23 @@ class _Wait:
         return lack_of_room(f"a task of 1 CPU and {self.gpus} GPUs", 1, 1, self.gpus, None)
 
 
-def ray_tasks_on_gpus(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+class _OnGpus:
     """As `ray_tasks`, with a GPU a task where the cluster has any."""
-    return ray_tasks(function, items, gpus=int(any(node.gpus >= 1 for node in nodes())))
+
+    def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        return ray_tasks(function, items, _gpus_of_task(nodes()))
+
+    def places(self) -> int:
+        """Tasks that the cluster has room for at once."""
+        machines = nodes()
+        return places(machines, cpus=1, gpus=_gpus_of_task(machines))
+
+
+def _gpus_of_task(machines: list[Node]) -> int:
+    return int(any(node.gpus >= 1 for node in machines))
+
+
+ray_tasks_on_gpus = _OnGpus()
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from seq2sweep.commands.interactive import interact
 from seq2sweep.commands.shared import Commands
 from seq2sweep.commands.trained import add_trained, cluster_of, opened, opened_together
 from seq2sweep.errors import NO_ROOM, UserError
-from seq2sweep.parallel import Mapper, serial
+from seq2sweep.parallel import Mapper, sentences_at_once, serial
 from seq2sweep.ports import port_number
 from seq2sweep.project_files import CLEAN, MODEL
 from seq2sweep.storage.atomic import naming, write_whole
@@ -126,7 +126,7 @@ def _translate(options: argparse.Namespace) -> None:
                 mapper = stack.enter_context(ray_mapper(cluster))
         bar = stack.enter_context(tqdm(total=total, **console.bar("translate", "sentences")))
         done = 0
-        while some := list(itertools.islice(lines, LINES_AT_ONCE)):
+        while some := list(itertools.islice(lines, sentences_at_once(mapper, LINES_AT_ONCE))):
             found = translator.translate(some, n_best, bar.update, engine, mapper, first=done + 1)
             for number, translations in enumerate(found, start=done + 1):
                 for one in translations:
