@@ -107,6 +107,7 @@ def test_a_process_turns_to_the_gpu_that_its_task_is_given(
     """With a model of its own there; that of the GPU before is gone when the next is loaded."""
     cuda, happened = Mock(), list[object]()
     cuda.device_count.return_value = 2
+    cuda.is_initialized.side_effect = lambda: bool(happened)
     cuda.set_device.side_effect = happened.append
     cuda.empty_cache.side_effect = lambda: happened.append(f"emptied, {len(tasks._functions)} kept")
     reference = SimpleNamespace(hex=lambda: "a")
@@ -127,6 +128,24 @@ def test_a_process_turns_to_the_gpu_that_its_task_is_given(
             expected.append("emptied, 0 kept")
         expected += ["searched", "emptied, 1 kept"]
     assert happened == expected
+
+
+def test_a_process_keeps_the_part_of_a_gpu_that_it_opened_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CUDA shows it no other (MIG), whatever else the node has."""
+    cuda, opened = Mock(), list[int]()
+    cuda.device_count.return_value = 1
+    cuda.is_initialized.side_effect = lambda: bool(opened)
+    cuda.set_device.side_effect = opened.append
+    ids = iter((["MIG-b"], ["MIG-a"]))
+    monkeypatch.setattr(tasks.torch, "cuda", cuda)
+    monkeypatch.setattr(tasks.ray, "get_gpu_ids", lambda: next(ids))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
+    for _ in range(2):
+        assert tasks._use_own_gpu() == 0
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"
+    assert opened == [0, 0]
 
 
 def test_a_gpu_without_room_for_cuda_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,13 +142,18 @@ def _use_own_gpu() -> int | None:
     """Make the first GPU that Ray has given this task the one that "cuda" means; its number among
     those that this process sees, None without any."""
     given = [str(one) for one in ray.get_gpu_ids()]
+    if given and given[0].startswith("MIG-") and not torch.cuda.is_initialized():
+        # Of parts of a GPU CUDA shows a process one alone, which it has from now on.
+        os.environ["CUDA_VISIBLE_DEVICES"] = given[0]
     if not given or not torch.cuda.is_available():
         return None
     # Ray counts from 0, but names those of a node on which this is set as it does.
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    number = seen.split(",").index(given[0]) if seen else int(given[0])
-    # Ray may have been told of more than there are; of parts of a GPU (MIG) CUDA shows one.
-    number %= torch.cuda.device_count()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if seen.startswith("MIG-"):
+        number = 0
+    else:
+        number = seen.split(",").index(given[0]) if seen else int(given[0])
+    number %= torch.cuda.device_count()  # Ray may have been told of more than there are
     with memory_by(LOWER_TASK):
         torch.cuda.set_device(number)
     return number
