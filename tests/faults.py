@@ -1297,7 +1297,8 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('best, flops = f"{SCORE}valid_{score.name}"', 'best, flops = f"valid_{score.name}"'),
         ],
         f"{PACKAGE}/tracking/mlflow_runs.py": [
-            ("'{self.id}'\", **state}", "'{self.experiment_id}'\", **state}"),
+            ("'{self.id}' AND tags.kind", "'{self.experiment_id}' AND tags.kind"),
+            (" AND tags.kind = 'variant'", ""),
         ],
     },
     "tests/tracking/test_mlflow_runs.py": {

@@ -326,24 +326,28 @@ def test_a_try_of_table_2_is_a_run_of_one_seed(
         sweep.score(tried, 21.0)
         for seed in (1, 2):
             sweep.end(f"base seed={seed}", flops=4e9)
+        sweep.parent.view("variants", "Variants", sweep_runs.compared(SCORES["bleu"], []))
     runs = sweep.recorded(store)
     seeds = {f"base seed={seed}" for seed in (1, 2)}
     assert runs.keys() == {"sweep", "base", tried, failed, *seeds}
-    for name, what in (
-        (tried, f"A try of a learning rate, {tried}."),
-        (failed, f"A try of a learning rate, {failed}."),
-        ("base", "The base of the sweep."),
+    for name, what, kind in (
+        (tried, f"A try of a learning rate, {tried}.", "try"),
+        (failed, f"A try of a learning rate, {failed}.", "try"),
+        ("base", "The base of the sweep.", "variant"),
     ):
         tags = runs[name].data.tags
         assert tags["mlflow.note.content"].startswith(f"{what} Where it comes from: [lineage.json]")
-        assert (tags["kind"], tags["mlflow.parentRunId"]) == (
-            "variant",
-            runs["sweep"].info.run_id,
-        )
+        assert (tags["kind"], tags["mlflow.parentRunId"]) == (kind, runs["sweep"].info.run_id)
     assert runs[tried].data.metrics["score/valid_bleu"] == 21.0
     assert runs[failed].info.status == "FAILED"
     assert runs[failed].data.tags["error"] == "diverged"
     assert runs["base"].data.metrics["cost/flops"] == 4e9
+    # What is compared is the trainings that follow.
+    client = sweep.experiment.client
+    tags = client.get_experiment(sweep.experiment.id).tags
+    state = json.loads(json.loads(tags["mlflow.sharedViewState.variants"])["state"])
+    compared = client.search_runs([sweep.experiment.id], state["searchFilter"])
+    assert [run.info.run_name for run in compared] == ["base"]
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -204,15 +204,16 @@ class Run:
                 self.client.set_experiment_tag(self.experiment_id, key, value)
 
     def view(self, name: str, title: str, state: Mapping[str, Any], time: float) -> None:
-        """Save a view of the page of runs, with as many charts as MLflow takes, of this run's
-        children alone, unless one of that name was saved later: another's, delivered before.
+        """Save a view of the page of runs, with as many charts as MLflow takes, of the variants
+        under this run alone, unless one of that name was saved later: another's, delivered before.
 
         name: by which an address asks for it (`viewStateShareKey`). The rest as in `saved_view`.
         """
         tags = self.client.get_experiment(self.experiment_id).tags
         if saved_at(tags.get(f"{VIEWS}{name}")) > round(time * 1000):
             return
-        own = {"searchFilter": f"tags.`{PARENT}` = '{self.id}'", **state}
+        variants = f"tags.`{PARENT}` = '{self.id}' AND tags.kind = 'variant'"
+        own = {"searchFilter": variants, **state}
         charts = own["compareRunCharts"] = [*own.get("compareRunCharts", ())]
         while len(view := saved_view(title, time, own)) > LONGEST_TAG and charts:
             charts.pop()

@@ -179,7 +179,7 @@ class Recorder:
         self._append("tag", tags={"mlflow.loggedArtifacts": shown}, on_parent=False)
 
     def view(self, name: str, title: str, state: Mapping[str, Any]) -> None:
-        """Record how MLflow's page of runs is to show the children of this run."""
+        """Record how MLflow's page of runs is to show the variants under this run."""
         self._append("view", time=time.time(), name=name, title=title, state=state)
 
     def dataset(self, name: str, digest: str, context: str | None = None) -> None:

@@ -162,7 +162,7 @@ class SweepRecorder:
         run = Recorder(
             root,
             variant.name,
-            kind="trial" if several else "variant",
+            kind="trial" if several else "variant" if variant.scored else "try",
             parent=above,
             params=params,
             tags=known | tags(lineage) | {"seed": str(variant.seed)},
