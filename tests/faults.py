@@ -1304,11 +1304,13 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/tracking/test_mlflow_runs.py": {
         f"{PACKAGE}/tracking/mlflow_runs.py": [
             ('(there in ("", text) or tags.get(WRITTEN) == _sha256(there)):', "True:"),
-            ("if at <= time and (", "if ("),
+            ("if not later and (", "if ("),
+            (", other.creation_timestamp / 1000] if other", "] if other"),
             ("finished = not replace and self", "finished = self"),
-            ("if replace and float(", "if False and float("),
+            ("if replace and recorded_later(", "if False and recorded_later("),
             ("text = _whole_rows(markdown)", "text = markdown[:LONGEST_TAG]"),
         ],
+        f"{PACKAGE}/tracking/__init__.py": [("than < at <= time.time()", "than < at")],
     },
     "tests/report/test_pareto.py": {
         f"{PACKAGE}/report/pareto.py": [

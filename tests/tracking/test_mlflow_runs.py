@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -355,6 +356,22 @@ def test_the_alias_moves_to_the_newest_and_not_back(
     assert experiment.client.get_registered_model(name).aliases == {ALIAS: 2}
 
 
+@pytest.mark.parametrize("passed", [0.0, 100.0])
+def test_the_alias_leaves_a_version_of_a_clock_that_was_ahead(
+    experiment: Experiment,
+    begin_with_model: Callable[[], Run],
+    name: str,
+    passed: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where what was recorded after it is delivered once that time has come."""
+    now = time.time()
+    assert register(begin_with_model(), name, now + 60) == "1"
+    monkeypatch.setattr(tracking, "time", SimpleNamespace(time=lambda: now + passed))
+    assert register(begin_with_model(), name, now + 30) == "2"
+    assert experiment.client.get_registered_model(name).aliases == {ALIAS: 2}
+
+
 def test_other_versions_of_the_model_stay_named(
     begin_with_model: Callable[[], Run], name: str
 ) -> None:
@@ -492,6 +509,22 @@ def test_a_view_that_was_saved_later_stays(run: Run, name: str) -> None:
     assert title() == "second"
     run.view(name, "second again", {}, 6.0006)
     assert title() == "second again"
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_out(
+    run: Run, name: str, note: Callable[[], str], tmp_path: Path
+) -> None:
+    """By years, at a machine that has recorded once."""
+    page = tmp_path / "page.html"
+    for text, at in (("ahead", time.time() + 1e9), ("now", time.time()), ("late", 5.0)):
+        page.write_text(text)
+        run.describe(text, experiment=True, time=at)
+        run.view(name, text, {}, at)
+        run.artifact([page], replace=True, time=at)
+    tags = run.client.get_experiment(run.experiment_id).tags
+    assert json.loads(tags[f"mlflow.sharedViewState.{name}"])["name"] == "now"
+    assert note() == "now"
+    assert artifact_text(run.client, run.id, "page.html") == "now"
 
 
 @pytest.mark.parametrize(("number", "own_charts"), [(8, 8), (10, 7), (30, 2)])

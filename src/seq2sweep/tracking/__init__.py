@@ -22,6 +22,7 @@ import math
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -119,6 +120,15 @@ def _is_of_database(uri: str) -> bool:
         return False
     scheme, _, rest = uri.partition("://")
     return scheme.partition("+")[0] in FILES or _ONE_HOST.fullmatch(rest) is not None
+
+
+def recorded_later(at: float, than: float) -> bool:
+    """Whether what the store has of time `at` is later than what is delivered, in unix seconds.
+
+    Nothing was recorded after it came to the store: a time ahead of the clock here is of a machine
+    whose clock was wrong, and would keep out all others for as long as it is ahead.
+    """
+    return than < at <= time.time()
 
 
 def sizes(path: Path) -> list[int]:

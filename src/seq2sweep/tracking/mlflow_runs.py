@@ -33,7 +33,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.utils.environment import _PythonEnv
 
 from seq2sweep.runs.run_store import Status
-from seq2sweep.tracking import timeout_of_upload
+from seq2sweep.tracking import recorded_later, timeout_of_upload
 from seq2sweep.tracking.mlflow_store import (
     KEY,
     PARENT,
@@ -197,8 +197,8 @@ class Run:
             self.tag({NOTE: text})
             return
         tags = self.client.get_experiment(self.experiment_id).tags
-        there, at = tags.get(NOTE, ""), float(tags.get(WRITTEN_AT, 0.0))
-        if at <= time and (there in ("", text) or tags.get(WRITTEN) == _sha256(there)):
+        there, later = tags.get(NOTE, ""), recorded_later(float(tags.get(WRITTEN_AT, 0.0)), time)
+        if not later and (there in ("", text) or tags.get(WRITTEN) == _sha256(there)):
             news = {NOTE: text, WRITTEN: _sha256(text), WRITTEN_AT: repr(time)}
             for key, value in news.items():
                 self.client.set_experiment_tag(self.experiment_id, key, value)
@@ -210,10 +210,9 @@ class Run:
         name: by which an address asks for it (`viewStateShareKey`). The rest as in `saved_view`.
         """
         tags = self.client.get_experiment(self.experiment_id).tags
-        if saved_at(tags.get(f"{VIEWS}{name}")) > round(time * 1000):
+        if recorded_later(saved_at(tags.get(f"{VIEWS}{name}")) / 1000, round(time * 1000) / 1000):
             return
-        variants = f"tags.`{PARENT}` = '{self.id}' AND tags.kind = 'variant'"
-        own = {"searchFilter": variants, **state}
+        own = {"searchFilter": f"tags.`{PARENT}` = '{self.id}' AND tags.kind = 'variant'", **state}
         charts = own["compareRunCharts"] = [*own.get("compareRunCharts", ())]
         while len(view := saved_view(title, time, own)) > LONGEST_TAG and charts:
             charts.pop()
@@ -234,7 +233,7 @@ class Run:
         time: when what replaces was recorded, in unix seconds; it is dropped where what was
         recorded later has come before.
         """
-        if replace and float(self.stored().data.tags.get(REPLACED_AT, 0.0)) > time:
+        if replace and recorded_later(float(self.stored().data.tags.get(REPLACED_AT, 0.0)), time):
             return
         finished = not replace and self.stored().info.status == "FINISHED"
         known = {e.path for e in self.client.list_artifacts(self.id)} if finished else set()
@@ -326,9 +325,10 @@ class Run:
             versions = [*known, {"name": name, "version": int(version)}]
             client.set_logged_model_tags(found.model_id, {_VERSIONS: json.dumps(versions)})
         named = client.get_registered_model(name).aliases.get(alias)
-        # A version that somebody else made has no time.
-        other = {} if named is None else client.get_model_version(name, str(named)).tags
-        if float(other.get(TIME, 0.0)) <= time:
+        other = None if named is None else client.get_model_version(name, str(named))
+        # A version that somebody else made has no time; none was recorded after the store got it.
+        times = [float(other.tags.get(TIME, 0.0)), other.creation_timestamp / 1000] if other else []
+        if not recorded_later(min(times, default=0.0), time):
             client.set_registered_model_alias(name, alias, version)
         return version
 
