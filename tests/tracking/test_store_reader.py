@@ -6,6 +6,7 @@ import functools
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -84,6 +85,8 @@ def test_runs_are_found_on_every_page_of_an_answer(
         monkeypatch.setattr(reader.client, name, one)
     assert reader.find(run.id) == run.id
     assert reader.children(run.id) == [below[1].id, below[0].id]
+    monkeypatch.setattr(store_reader, "AT_ONCE", 1)
+    assert reader.runs([run.id, below[0].id, "0" * 32]).keys() == {run.id, below[0].id}
 
 
 def test_files_of_a_run_are_fetched_by_name_and_within_a_size(
@@ -308,6 +311,62 @@ def test_the_newest_model_of_a_training_is_used(
     other = made_up_models.translator(tmp_path / "other", store.config, tiny_corpus, "unscaled")
     store.log(later, tmp_path / "second", other)
     assert opened(store, training.id, tmp_path).settings["model"]["attention"] == "dot_product"
+
+
+def test_the_newest_model_is_not_the_one_that_was_delivered_last(
+    store: Store, tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    """An evaluation of Monday may come to MLflow after that of Tuesday."""
+    training = Run.begin(store.experiment, "train.3", "train", started=8.0)
+    monday, tuesday, wednesday = (
+        Run.begin(store.experiment, f"day.{n}", "test", started=9.0 + n, parent=training.id)
+        for n in range(3)
+    )
+    other = made_up_models.translator(tmp_path / "other", store.config, tiny_corpus, "unscaled")
+    store.log(tuesday, tmp_path / "tuesday", other)
+    store.log(monday, tmp_path / "monday")
+    store.experiment.client.create_logged_model(  # of which not all is there
+        store.experiment.id, name="transformer", source_run_id=wednesday.id
+    )
+    assert opened(store, training.id, tmp_path).settings["model"]["attention"] == "dot_product"
+
+
+def test_a_model_is_found_by_a_search_a_level(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many runs there are beside it."""
+    sweep = Run.begin(store.experiment, "sweep.large", "sweep", started=9.0)
+    best = Run.begin(store.experiment, "best.large", "best", started=9.0, parent=sweep.id)
+    for n in range(3):
+        Run.begin(store.experiment, f"other.{n}", "other", started=10.0 + n, parent=sweep.id)
+    created = store.experiment.client.create_logged_model(
+        store.experiment.id, name="transformer", source_run_id=best.id
+    )
+    store.experiment.client.finalize_logged_model(created.model_id, "READY")
+    made: list[str] = []
+    real = StoreReader._search
+
+    def search(reader: StoreReader, filter_string: str) -> list[Any]:
+        made.append(filter_string)
+        return real(reader, filter_string)
+
+    monkeypatch.setattr(StoreReader, "_search", search)
+    place = store_reader._of_run(StoreReader(store.uri), sweep.id)
+    assert place == created.artifact_location
+    assert len(made) == 3
+
+
+def test_runs_that_a_person_put_in_a_circle_end_the_search(store: Store) -> None:
+    runs = [Run.begin(store.experiment, f"circle.{n}", "x", started=9.0) for n in range(2)]
+    for run, other in zip(runs, reversed(runs), strict=True):
+        run.tag({"mlflow.parentRunId": other.id})
+    created = store.experiment.client.create_logged_model(
+        store.experiment.id, name="transformer", source_run_id=runs[0].id
+    )
+    store.experiment.client.finalize_logged_model(created.model_id, "READY")
+    alone = Run.begin(store.experiment, "alone.1", "x", started=9.0)
+    with pytest.raises(UserError, match=f"the run {alone.id} has no model"):
+        store_reader._of_run(StoreReader(store.uri), alone.id)
 
 
 @pytest.mark.parametrize("seeds", [False, True])

@@ -34,6 +34,10 @@ from seq2sweep.tracking.mlflow_store import (
 MODEL_FILES = {MANIFEST, *NEEDED, *SOMETIMES}
 LONGEST_VERSION = 18
 """Digits of a model's version that a database takes."""
+DEEPEST = 10
+"""Levels of runs below one whose model is asked for: a person may have put them in a circle."""
+AT_ONCE = 500
+"""Ids in one search for runs."""
 
 
 def _is_local(place: str) -> bool:
@@ -90,6 +94,23 @@ class StoreReader:
             tags = self.client.get_run(run_id).data.tags
         found = tags.get(PARENT)
         return None if found is None else str(found)
+
+    def runs(self, ids: Collection[str]) -> dict[str, Any]:
+        """The active ones of these runs by their ids, as MLflow has them."""
+        wanted = [f"'{run_id}'" for run_id in ids]
+        found = [
+            run
+            for i in range(0, len(wanted), AT_ONCE)
+            for run in self._search(f"attributes.run_id IN ({', '.join(wanted[i : i + AT_ONCE])})")
+        ]
+        return {str(run.info.run_id): run for run in found}
+
+    def models(self, run_id: str) -> list[Any]:
+        """The whole models of a run's experiment."""
+        with self.reading():
+            experiment = self.client.get_run(run_id).info.experiment_id
+            found = _every(self.client.search_logged_models, [experiment])
+        return [model for model in found if str(model.status) == "READY"]
 
     def fetch(self, run_id: str, folder: str, names: Collection[str], most: int, to: Path) -> None:
         """Copy files of a run's artifact folder into a folder here, those that are there.
@@ -229,25 +250,22 @@ def _of_uri(reader: StoreReader, name: str) -> str:
 
 
 def _of_run(reader: StoreReader, name: str) -> str:
-    """Where the files of the newest model of a run are, or else of the runs below it."""
+    """Where the files of a run's model are, or else of the newest run below it that has one."""
     run_id = reader.find(name)
-    with reader.reading():
-        experiment = reader.client.get_run(run_id).info.experiment_id
-    ids, models = [run_id], list[Any]()
-    while ids and not models:
-        with reader.reading():
-            models = [
-                model
-                for one in ids
-                for model in reader.client.search_logged_models(
-                    [experiment], filter_string=f"source_run_id = '{one}'"
-                )
-                if str(model.status) == "READY"
-            ]
-        ids = [child for one in ids for child in reader.children(one)]
-    if not models:
-        raise UserError(
-            f"the run {run_id} has no model: evaluations have one, and the best variants of "
-            "sweeps; a training or a sweep stands for its newest"
-        )
-    return str(max(models, key=lambda model: model.creation_timestamp).artifact_location)
+    models = reader.models(run_id)
+    # Up from the few runs that have one: below a sweep there may be thousands.
+    above = {str(model.source_run_id): str(model.source_run_id) for model in models}
+    begun: dict[str, int] = {}
+    for _ in range(DEEPEST):
+        runs = reader.runs({*above.values()})
+        begun = begun or {run: found.info.start_time for run, found in runs.items()}
+        if found := [model for model in models if above.get(model.source_run_id) == run_id]:
+            # MLflow's time of a model is that of its delivery, which may come days after.
+            times = [(begun[model.source_run_id], model.creation_timestamp) for model in found]
+            return str(found[times.index(max(times))].artifact_location)
+        parents = {run: runs[at].data.tags.get(PARENT) for run, at in above.items() if at in runs}
+        above = {run: str(parent) for run, parent in parents.items() if parent is not None}
+    raise UserError(
+        f"the run {run_id} has no model: evaluations have one, and the best variants of "
+        "sweeps; a training or a sweep stands for its newest"
+    )
