@@ -22,7 +22,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from seq2sweep.tracking import outbox
-from seq2sweep.tracking.addressee import Addressee
+from seq2sweep.tracking.addressee import Addressee, named
 from seq2sweep.tracking.delivery import ATTEMPTS, UnavailableError, new_points
 from seq2sweep.tracking.mlflow_runs import Run
 from seq2sweep.tracking.mlflow_store import KEY, PARENT, Experiment
@@ -410,7 +410,12 @@ def test_projects_that_share_a_storage_deliver_to_their_own_stores(
     root, name = tmp_path / "tracking", f"shared-{uuid.uuid4().hex}"
     relay = Relay(root, uri, name, tmp_path / "artifacts")
     ours = dataclasses.asdict(relay.to)
-    assert ours == {"store": uri, "experiment": name, "project": str(Path.cwd())}
+    identity = Path(f"{uri.removeprefix('sqlite:///')}.id").read_text()
+    assert ours == {
+        "store": f"{identity} {uri}",
+        "experiment": name,
+        "project": str(Path.cwd()),
+    }
     to = Addressee(**THEIRS | {key: ours[key] for key in own})
     (tmp_path / "index.html").write_text("a page")
     with Recorder(root, "a run", kind="test", name="a-run", to=to) as run:
@@ -509,6 +514,66 @@ def test_a_training_that_another_project_finishes_ends_in_the_stores_of_both(
         assert steps(relay.open(), found) == list(range(1, STEPS + 1))
         assert relay.refused == {}
     assert sum(sent) > 2 * 15
+
+
+def test_a_clone_on_another_machine_has_another_store_of_the_same_address(
+    tmp_path: Path, folder: Path, uri: str, experiment: Experiment, new: Callable[..., Relay]
+) -> None:
+    """Where both share a storage, and each has mlflow.db in the same place."""
+    here, name = new(), "train-of-two-machines"
+    shutil.copy(folder / "mlflow.db", tmp_path / "mlflow.db")
+    there = Relay(here.root, f"sqlite:///{tmp_path / 'mlflow.db'}", "tests", tmp_path / "files")
+    other = named(there.uri, tmp_path / "mlflow.db").partition(" ")[0]
+    there.store = f"{other} {uri}"
+    there.to = Addressee.of(there.store, "tests", Path.cwd())
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, 10)
+    with scenario.start(tmp_path, name, to=here.to) as run:
+        assert there.records_left() == 0  # also before it is in its own store
+        assert here.deliver()
+        found = here.run_id(run)
+        assert there.deliver()
+        scenario.write_journal(tmp_path / name / "journal.jsonl", 11, STEPS)
+        scenario.end(tmp_path, run)
+        assert there.deliver()
+        assert here.deliver()
+        assert (here.run_id(run), there.applied) == (found, 0)
+    assert here.deliver()
+    assert steps(experiment, runs(experiment, name)[0]) == list(range(1, STEPS + 1))
+    # Asked for there too it goes to both, as of any other project.
+    with scenario.start(tmp_path, name, to=there.to) as again:
+        scenario.end(tmp_path, again)
+    assert there.deliver()
+    (copy,) = runs(there.open(), name)
+    assert steps(there.open(), copy) == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_a_version_without_ids_began_goes_on(
+    tmp_path: Path, experiment: Experiment, new: Callable[..., Relay], elsewhere: bool
+) -> None:
+    """Of this project, and of one whose folder went, as of a job."""
+    relay, name = new(), f"train-without-ids-{elsewhere}"
+    to = dataclasses.replace(relay.to, store=relay.uri)
+    if elsewhere:
+        to = dataclasses.replace(to, project="/home/job")
+    scenario.write_journal(tmp_path / name / "journal.jsonl", 1, STEPS)
+    with scenario.start(tmp_path, name, to=to) as run:
+        relay.store = relay.uri
+        assert relay.deliver()
+        noted = json.loads((run.folder / "delivered.json").read_text())
+        assert noted["store"] == relay.uri
+        later = new()
+        assert later.records_left() == 0
+        scenario.end(tmp_path, run)
+        left = later.records_left()
+        assert later.deliver()
+        assert later.applied == left > 0
+    assert later.deliver()
+    (found,) = runs(experiment, name)
+    assert (found.info.run_id, found.info.status) == (noted["run_id"], "FINISHED")
+    noted = json.loads((run.folder / "delivered.json").read_text())
+    assert (noted["store"], noted["others"]) == (later.store, [])
+    assert not (run.folder / "files").exists()
 
 
 def test_a_parent_that_goes_to_another_store_is_not_waited_for(

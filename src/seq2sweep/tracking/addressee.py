@@ -3,20 +3,73 @@ but not MLflow. Needs no mlflow."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import ipaddress
+import os
+import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from seq2sweep.redaction import redact
-from seq2sweep.tracking.outbox import Cursor, DamagedRecordError, Outbox
+from seq2sweep.tracking.outbox import Cursor, DamagedRecordError, Outbox, address_of
+
+MACHINE_ID = Path("/etc/machine-id")
+
+
+def named(uri: str, file: Path | None) -> str:
+    """A store's address without its password, and before that of one on this machine an id: another
+    machine may have a store of the same address. Where none can be had, the address alone.
+
+    file: of SQLite. Its id is in `<file>.id`, so that who shares the file has it too. That of a
+    server is of the machine; containers mostly have none.
+    """
+    found = None
+    with contextlib.suppress(OSError, ValueError):
+        if file is not None:
+            found = _id_beside(file)
+        elif _is_here(uri) and (machine := MACHINE_ID.read_text(encoding="utf-8").strip()):
+            found = hashlib.sha256(f"seq2sweep {machine}".encode()).hexdigest()[:32]
+    return f"{found} {redact(uri)}" if found else redact(uri)
+
+
+def _id_beside(file: Path) -> str | None:
+    path = file.with_name(f"{file.name}.id")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+        try:
+            with beside.open("w", encoding="utf-8") as stream:
+                stream.write(uuid.uuid4().hex)
+                stream.flush()
+                os.fsync(stream.fileno())
+            try:
+                path.hardlink_to(beside)
+            except FileExistsError:
+                pass  # another process was faster
+            except OSError:
+                beside.rename(path)  # a file system without hard links
+        finally:
+            beside.unlink(missing_ok=True)
+    found = path.read_text(encoding="utf-8").strip()
+    return found if re.fullmatch("[0-9a-f]{32}", found) else None
+
+
+def _is_here(uri: str) -> bool:
+    """Whether each machine has a server or database of its own at this address."""
+    host = urlsplit(uri).hostname  # of a database none: it is reached by a file
+    return host in (None, "localhost") or ipaddress.ip_address(str(host)).is_loopback
 
 
 @dataclass(frozen=True)
 class Addressee:
     """Who a record is for: an experiment of a store, and the folder of the project that records.
 
-    store: its address.
+    store: as `named` has it.
     """
 
     store: str
@@ -24,9 +77,9 @@ class Addressee:
     project: str
 
     @classmethod
-    def of(cls, uri: str, experiment: str, project: Path) -> Addressee:
-        """Of records that go to this address, whose password stays out."""
-        return cls(redact(uri).rstrip("/"), experiment, str(project.resolve()))
+    def of(cls, store: str, experiment: str, project: Path) -> Addressee:
+        """Of records that go to this store."""
+        return cls(store.rstrip("/"), experiment, str(project.resolve()))
 
     @property
     def place(self) -> tuple[str, str]:
@@ -55,12 +108,21 @@ class Addressee:
 
     def place_of(self, start: Mapping[str, Any]) -> tuple[str, str]:
         """The place that a start is for: this one if it is of this project, which may have had
-        another then, or says nothing of that, as of an earlier version."""
+        another then, or says nothing of that, as of an earlier version.
+
+        A project in this folder whose store has this address, and another id, is on another
+        machine."""
         tags, own = start.get("tags"), asdict(self)
         if not isinstance(tags, Mapping):
             return self.place
         store, experiment, project = (str(tags.get(f"process.{key}", own[key])) for key in own)
-        return self.place if project == self.project else (store, experiment)
+        here = address_of(self.store)
+        if store == here:  # an earlier version noted no id
+            store = self.store
+        own_folder = project == self.project
+        if own_folder and (store == self.store or address_of(store) != here):
+            return self.place
+        return store, experiment
 
 
 def of_addressee(to: Addressee | None) -> dict[str, str]:

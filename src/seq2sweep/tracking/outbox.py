@@ -22,6 +22,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import socket
 import time
@@ -53,6 +54,14 @@ GONE = "was gone without having ended the run"
 
 # Whoever else holds the recorder's lock does so for the moment of one small write.
 _LOCK_SECONDS = 5.0
+
+
+_ID = re.compile("[0-9a-f]{32} ")
+
+
+def address_of(store: str) -> str:
+    """The address of a store, without the id that `addressee.named` puts before it."""
+    return _ID.sub("", store, count=1) if _ID.match(store) else store
 
 
 class DamagedRecordError(UserError):
@@ -231,7 +240,7 @@ class Outbox:
 
 @dataclass
 class Cursor:
-    """How far one store has an outbox (delivered.json). Addresses are without passwords.
+    """How far one store has an outbox (delivered.json). Stores are as `addressee.named` has them.
 
     position: byte of records.jsonl up to which all was delivered. whole: up to which each store
     that it is for has complete runs: their files are gone. refused: why the store did not take a
@@ -262,7 +271,9 @@ class Cursor:
             noted = json.loads((outbox.folder / DELIVERED).read_text(encoding="utf-8"))
             whole, every = noted.get("whole", 0), [*noted.pop("others", []), noted]
             places = {(one["store"], one["experiment"]): one for one in every}
-            own = places.pop((store, experiment), {})
+            # An earlier version noted no id.
+            own = places.pop((store, experiment), None)
+            own = own or places.pop((address_of(store), experiment), {})
             if own.get("position", 0) < whole:  # what it lacks was for other stores alone
                 own = {"position": whole}
             # What an earlier version noted lacks the newer fields.

@@ -17,14 +17,21 @@ from pathlib import Path
 from shutil import rmtree
 
 from seq2sweep.errors import NO_ROOM, UserError
-from seq2sweep.tracking.addressee import Addressee
+from seq2sweep.tracking.addressee import Addressee, named
 from seq2sweep.tracking.delivery import (
     Delivery,
     ParentMissingError,
     UnavailableError,
     written_keys,
 )
-from seq2sweep.tracking.mlflow_store import Experiment, RefusedError, address, reason, store_errors
+from seq2sweep.tracking.mlflow_store import (
+    Experiment,
+    RefusedError,
+    address,
+    reason,
+    sqlite_file,
+    store_errors,
+)
 from seq2sweep.tracking.outbox import (
     FILES,
     GONE,
@@ -55,7 +62,8 @@ class Relay:
         names of the outboxes that are left.
         """
         self.root, self.uri, self.experiment, self.artifacts = root, uri, experiment, artifacts
-        self.to = Addressee.of(uri, experiment, Path.cwd())
+        self.store = named(uri, sqlite_file(uri))
+        self.to = Addressee.of(self.store, experiment, Path.cwd())
         self.on_record: Callable[[int], object] = lambda size: None
         self.on_progress: Callable[[], object] = lambda: None
         self.applied = 0
@@ -105,7 +113,7 @@ class Relay:
 
     def cursor(self, box: Outbox) -> Cursor:
         """How far the store has an outbox."""
-        return Cursor.load(box, self.uri, self.experiment)
+        return Cursor.load(box, self.store, self.experiment)
 
     def open(self) -> Experiment:
         """The experiment, opened once. Raises UnavailableError."""
