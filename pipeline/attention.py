@@ -99,7 +99,6 @@ def measure(
     words, where there is a gold alignment."""
     aligner, file = None, config.attention.alignments
     if file is not None:
-        sources.check_noticed(Path(config.data.folder))  # a link may have come after download
         sources.check_there("attention.alignments", [file], config.data.folder)
         gold = word_alignment.read(Text(Path(config.data.folder) / file), len(bitext))
         aligner = word_alignment.Aligner([gold[i] for i in chosen])

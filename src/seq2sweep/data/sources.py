@@ -168,7 +168,9 @@ def check_inside(key: str, names: Iterable[str]) -> None:
 
 
 def check_there(key: str, names: Iterable[str], folder: str) -> None:
-    """As `check_inside`, and UserError for one that is missing. folder: data.folder."""
+    """As `check_inside` and `check_noticed`, and UserError for one that is missing. folder:
+    data.folder, where a link may have come after the stage download."""
+    check_noticed(Path(folder))
     for name in names:
         check_inside(key, [name])
         if not (path := Path(folder) / name).exists():

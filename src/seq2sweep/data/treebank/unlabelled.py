@@ -41,7 +41,6 @@ def _check_named(config: Config) -> None:
                 f"beside its {data.phrasebook.train:,} training pairs: ask for no more"
             )
         return
-    sources.check_noticed(Path(data.folder))  # a link may have come after the stage download
     sources.check_there("self_training.files", asked.files, data.folder)
 
 
