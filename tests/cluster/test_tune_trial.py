@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import platform
 import shutil
@@ -85,6 +86,21 @@ def test_a_trials_peak_of_memory_is_its_own(
     monkeypatch.setattr(tune_trial.hardware, "forget_peak", forgotten)
     tune_trial.run_trial({"index": 0}, [settings])
     forgotten.assert_called_once_with(torch.device("cpu"))
+
+
+def test_what_a_process_kept_of_a_trial_before_is_no_memory_of_the_next(
+    reported: list[int], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tune_trial, "_trained", itertools.count())
+    found = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        tune_trial.run_trial({"index": 0}, [settings | {"location": str(folder)}])
+        entries = [json.loads(line) for line in (folder / JOURNAL_NAME).open(encoding="utf-8")]
+        found.append({key for entry in entries for key in entry if key.endswith("rss_bytes")})
+        assert all("memory_percent" in entry for entry in entries if entry["kind"] == "logged")
+    assert found == [{"rss_bytes", "peak_rss_bytes"}, set()]
 
 
 def test_one_that_is_to_stop_does_not_begin(settings: dict[str, Any], reported: list[int]) -> None:

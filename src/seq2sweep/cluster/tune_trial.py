@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import platform
@@ -34,12 +35,17 @@ from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 from seq2sweep.storage.retry import with_retries
 from seq2sweep.sweep.trial_record import NODES_NAME
 from seq2sweep.sweep.variants import with_trials_checkpoints
-from seq2sweep.train.events import CheckpointDue, Finished, Validated
+from seq2sweep.train.events import CheckpointDue, Event, Finished, Logged, Validated
 from seq2sweep.train.loop import train
 
 METRIC = "valid_perplexity"
 NO_PLACE = "no_place"
 """Reported by a trial whose workers no longer fit the cluster: it waits until they do."""
+MEMORY = ("rss_bytes", "peak_rss_bytes")
+"""What a process has of the trials before, too, as their memory is kept to be used again."""
+
+_trained = itertools.count()
+"""Trials that this process has begun to train."""
 
 
 def run_trial(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
@@ -118,6 +124,7 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
         done = checkpoint_step(resume) if resume else 0
         device = torch.device("cuda:0" if settings["gpus"] else "cpu")
         hardware.forget_peak(device)
+        not_first = next(_trained) > 0
         torch.use_deterministic_algorithms(False)  # as is the choice of a trial before
         known = with_retries(lambda: pass_size.recorded(config, store.folder))
         config, sized = pass_size.decide(
@@ -147,6 +154,8 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
             stop=should_stop,
             alive=watchdog.feed,
         ):
+            if not_first:
+                _leave_out_memory(event)
             writer.write(event)
             if isinstance(event, Validated):
                 unreported = {"step": event.step, METRIC: event.metrics[METRIC]}
@@ -154,6 +163,13 @@ def _train(config: Config, settings: dict[str, Any], store: RunStore, sweep: Run
                 writer.wait()
                 tune.report(unreported)
                 unreported = {}
+
+
+def _leave_out_memory(event: Event) -> None:
+    if isinstance(event, Logged | CheckpointDue | Finished):
+        metrics = event.summary if isinstance(event, Finished) else event.metrics
+        for name in MEMORY:
+            metrics.pop(name, None)
 
 
 def _train_together(
