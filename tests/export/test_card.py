@@ -88,9 +88,22 @@ def test_it_says_how_good_and_at_what_cost(project: Translator, tmp_path: Path) 
     assert "secret" not in body
 
 
+@pytest.mark.parametrize("lowercase", [False, True])
 def test_its_command_computes_its_score(
-    project: Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lowercase: bool,
+    tiny_config: Config,
+    tiny_corpus: Corpus,
+    project: Translator,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if lowercase:
+        config = configuration.with_changes(tiny_config, {"prepare.lowercase": True})
+        config = settings(config, "the paper's")
+        project = translator(tmp_path / "lower", config, tiny_corpus)
+        data = evaluation.Data(tiny_corpus.clean, tiny_corpus.vocabulary, tiny_corpus.encoded)
+        found = evaluation.evaluate_weights(config, project, data, "test")
+        Path("metrics/evaluate.json").write_text(json.dumps(found.metrics))
     _, body = written(project, tmp_path / "model")
     commands = [line.strip() for line in body.splitlines() if line.startswith("    seq2sweep")]
     first, second = (line.replace("FOLDER", "model") for line in commands)

@@ -215,8 +215,10 @@ def _scores(translator: Translator, found: Mapping[str, Any]) -> Iterator[str]:
     if data["target"] != TREES:
         yield "To compute it again, where data/clean is the test set:\n"
         yield "    seq2sweep translate data/clean/test.source.txt --model FOLDER > translations.txt"
-        yield "    seq2sweep score translations.txt data/clean/test.target.txt --to " + (
-            f"{data['target']}\n"
+        lowercase = " --lowercase" if translator.settings["prepare"]["lowercase"] else ""
+        yield (
+            "    seq2sweep score translations.txt data/clean/test.target.txt "
+            f"--to {data['target']}{lowercase}\n"
         )
     yield f"- sha256 of its sources: `{score['set']['source']}`"
     yield f"- sha256 of its references: `{score['set']['target']}`\n"
