@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from seq2sweep import console
 from seq2sweep.cli import main
 from seq2sweep.config import Config
 from seq2sweep.data.bitext import Bitext
@@ -58,6 +59,7 @@ def test_pairs_keep_their_order_and_sum_to_the_perplexity(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source, target = lines(0), lines(1)
+    monkeypatch.setattr(console, "bar", lambda what, unit: {"desc": what, "mininterval": 0})
     # As text of training is lower-cased, so is this.
     write("a.txt", [line.upper() for line in source])
     Path("b.gz").write_bytes(gzip.compress("\n".join(target).encode()))
@@ -80,6 +82,7 @@ def test_pairs_keep_their_order_and_sum_to_the_perplexity(
     perplexity = torch.tensor(likelihood / tokens).exp().item()
     said = re.search(r"60 pairs, (\d+) tokens, perplexity ([\d.]+)", printed.err)
     assert said
+    assert "read: 60it" in printed.err
     assert (int(said[1]), float(said[2])) == (tokens, pytest.approx(perplexity, rel=1e-5))
 
     # A few at a time, as JSON.

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from tqdm import tqdm
 
+from seq2sweep import console
 from seq2sweep.data.bitext import Bitext, Side
 from seq2sweep.data.files import SIDES
 from seq2sweep.data.reading import read_pairs
@@ -26,7 +28,12 @@ def count_pairs(translator: Translator, source: Path, target: Path) -> int:
     """
     if translator.vocabulary.symbols is not None:
         raise UserError("pairs of trees are not scored: the model is not of two languages")
-    return sum(len(bitext) for bitext in _encoded(translator, source, target))
+    pairs = 0
+    with tqdm(**console.bar("read", "pairs")) as bar:
+        for bitext in _encoded(translator, source, target):
+            pairs += len(bitext)
+            bar.update(len(bitext))
+    return pairs
 
 
 def scores_of(translator: Translator, source: Path, target: Path) -> Iterator[list[PairScore]]:
