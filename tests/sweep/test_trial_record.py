@@ -366,7 +366,12 @@ def test_scores_are_used_again_where_they_were_made_alike(variant: Variant, tmp_
         variant.config, "evaluate", "data", without=["evaluate.tokens_per_batch"]
     )
     kept = json.loads((tmp_path / "result.json").read_text())
-    assert kept["scored_as"] == f"code-{values}", "scores of earlier versions stay"
+    older = kept | {"scored_as": f"code-{values}"}
+    (tmp_path / "result.json").write_text(json.dumps(older))
+    assert record().reuse_scores(), "scores of earlier versions stay"
+    assert not record(beam=variant.config.evaluate.beam + 3).reuse_scores()
+    assert not record(lowercase=True).reuse_scores()
+    (tmp_path / "result.json").write_text(json.dumps(kept))
     # A kill between both files, or a hand, leaves scores of other translations.
     said = (tmp_path / TRANSLATIONS_NAME).read_text()
     (tmp_path / TRANSLATIONS_NAME).write_text("zwei Sätze\n")
@@ -384,6 +389,37 @@ def test_scores_are_used_again_where_they_were_made_alike(variant: Variant, tmp_
     last = record(final=True)
     assert last.reuse_cause()
     assert last.cause == first.cause
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"data.private": True, "data.folder": "corpora/moved"}, True),
+        ({"data.files.test": ["new.en", "new.de"]}, True),
+        ({"data.phrasebook.test": 7}, True),
+        ({"data.source": "de", "data.target": "en"}, False),
+    ],
+)
+def test_scores_are_used_again_where_data_that_no_score_is_of_have_changed(
+    variant: Variant, tmp_path: Path, changes: dict[str, Any], same: bool
+) -> None:
+    """What changes the text changes `scorer`, or the folder of the sweep. That there is no score is
+    final in the same cases."""
+
+    def record(changes: dict[str, Any]) -> TrialRecord:
+        config = configuration.with_changes(variant.config, changes)
+        asked = dataclasses.replace(variant, config=config)
+        assert asked.fingerprint == variant.fingerprint
+        return TrialRecord.open(asked, RunStore(tmp_path), "none", "code", True)
+
+    save(tmp_path / checkpoint_name(variant.config.train.steps), variant.config.train.steps)
+    first = record({})
+    first.status = "finished"
+    first.keep_scores({"bleu": 31.4, "translations": ["ein Satz"]})
+    assert record(changes).reuse_scores() == same
+    first.scores, first.cause = {}, "not scored: out of memory"
+    first.save()
+    assert record(changes).reuse_cause() == same
 
 
 @pytest.mark.parametrize("room", [None, *ROOM])

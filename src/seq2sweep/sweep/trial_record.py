@@ -128,8 +128,7 @@ class TrialRecord:
         known = max(ours, key=lambda each: each.get("trained_step") or 0, default={})
         if earlier:
             same = earlier["status"] == "finished" or earlier["schedule"] == schedule
-            room = _room(variant)  # an earlier version did not say with which one it failed
-            kept = final and earlier.get("room") in (None, room)
+            kept = final and earlier.get("room") in (None, _room(variant))  # None: an older one's
             again = earlier["status"] == "failed" and not kept
             if earlier["fingerprint"] != variant.fingerprint or not same or again:
                 earlier = None
@@ -138,8 +137,7 @@ class TrialRecord:
             record.lacks, record.earlier = lacks, None
         step = known.get("trained_step")
         if known and (step is None or lacks):  # of an earlier version, or not as far any more
-            newest = record.checkpoint()
-            reached = None if newest is None else checkpoint_step(newest)
+            reached = checkpoint_step(newest) if (newest := record.checkpoint()) else None
             step = reached if step is None or reached is None else min(step, reached)
         record.before = None if step is None else (step, known.get("made_by"))
         return record
@@ -235,9 +233,7 @@ class TrialRecord:
 
     def save(self) -> None:
         """Write result.json, and before it trained_by.json."""
-        newest = self.checkpoint()
-        step = None if newest is None else checkpoint_step(newest)
-        tried = bool(self.scores or self.cause)
+        step = checkpoint_step(newest) if (newest := self.checkpoint()) else None
         trained = {
             "fingerprint": self.variant.fingerprint,
             "trained_step": step,
@@ -253,7 +249,7 @@ class TrialRecord:
             "scores": self.scores,
             "scored_step": step if self.scores else None,
             "translations_sha256": self.translated,
-            "scored_as": self._scored_as(bool(self.scores)) if tried else None,
+            "scored_as": self._scored_as(bool(self.scores))[0],
             "room": _room(self.variant) if self.status == "failed" else None,
         }
         self._write(RESULT_NAME, content)
@@ -290,7 +286,7 @@ class TrialRecord:
     def _scored_before(self) -> dict[str, Any]:
         """result.json, if what it says of scores was found in the same way; else empty."""
         before = self.earlier or {}
-        same = before.get("scored_as") == self._scored_as(bool(before.get("scores")))
+        same = before.get("scored_as") in self._scored_as(bool(before.get("scores")))
         return before if same else {}
 
     def keep_scores(self, figures: dict[str, Any]) -> None:
@@ -301,14 +297,18 @@ class TrialRecord:
         with_retries(lambda: self.store.write(TRANSLATIONS_NAME, lines))
         self.save()
 
-    def _scored_as(self, has_scores: bool) -> str:
-        """What its scores, or that it has none, depend on besides the variant."""
+    def _scored_as(self, has_scores: bool) -> list[str]:
+        """What its scores, or that it has none, depend on besides the variant; then the same as
+        earlier versions wrote it, with all of `data`, which makes texts that `scorer` knows."""
         # How many sentences are translated at once changes no score, but may be why there is none.
         same = ["evaluate.tokens_per_batch"] if has_scores else []
-        values = configuration.fingerprint(self.variant.config, "evaluate", "data", without=same)
+        config = self.variant.config
+        own = configuration.fingerprint(config, "evaluate", without=same)
+        own += f"-{config.data.source}-{config.data.target}"
+        older = configuration.fingerprint(config, "evaluate", "data", without=same)
         # BLEU counts words by it. Where it is false nothing is added, so that older scores stay.
-        case = "-lowercase" * self.variant.config.prepare.lowercase
-        return f"{self.scorer}-{values}{case}"
+        case = "-lowercase" * config.prepare.lowercase
+        return [f"{self.scorer}-{of}{case}" for of in (own, older)]
 
     def figures(self) -> dict[str, Any]:
         """The newest of each figure in the journal up to the checkpoint that is scored.
