@@ -127,8 +127,8 @@ def work(config: Config) -> None:
         references = project_files.CLEAN / files.text_name("valid", "target")
         report = whole(
             config,
-            # The first of method table2 is a trial of a learning rate.
-            base_of(config) if config.sweep.method == "table2" else chosen[0].config,
+            # Of method table2 the base may be missing.
+            base_of(config) if config.sweep.method == "table2" else results[0].variant.config,
             lineage,
             files.test_set(project_files.CLEAN, "valid"),
             size,

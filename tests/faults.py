@@ -1334,7 +1334,12 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/sweep/variants.py": [
             ("train = dataclasses.replace(first, seed=seed)", "train = first"),
             ("else (*KEEPING, PASS_SIZE)", "else ()"),
-            ("KEEPING if PASS_SIZE in self.changes else (*KEEPING, PASS_SIZE)", "KEEPING"),
+            ("KEEPING if PASS_SIZE in compared else (*KEEPING, PASS_SIZE)", "KEEPING"),
+            ("entries = self.changes or self.config.sweep.space", "entries = self.changes"),
+            (
+                "entries = self.changes or self.config.sweep.space",
+                "entries = self.config.sweep.space",
+            ),
             ("found.setdefault(made.settings", "found.setdefault(made.fingerprint"),
             ("renamed.pop(variant.fingerprint[:8], variant.slug)", "variant.slug"),
             ("renamed.pop(variant", "renamed.get(variant"),

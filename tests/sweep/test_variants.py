@@ -448,8 +448,8 @@ def test_what_is_wrong_is_said_in_one_line(
         ({"train.keep_checkpoints": 9}, True),
         ({"train.keep_every": 300}, True),
         ({"train.checkpoint_every": 300, "train.keep_best": 0}, True),
-        ({"train.tokens_per_pass": 70}, True),
-        ({"train.tokens_per_pass": "auto"}, True),
+        ({"train.tokens_per_pass": 70}, False),
+        ({"train.tokens_per_pass": "auto"}, False),
         ({"train.validate_every": 50}, False),
         ({"sweep.space": {"train.tokens_per_pass": [100]}}, False),
     ],
@@ -458,7 +458,7 @@ def test_what_changes_no_update_trains_no_trial_anew(
     base: Config, changes: dict[str, Any], same: bool
 ) -> None:
     """A trial has a checkpoint at each validation, and the newest is scored. The size of a pass
-    counts where it is compared alone."""
+    counts where it is compared alone, with that of the base."""
     config = swept(base, {"train.tokens_per_pass": [50]})
     every = {"train.validate_every": 100, "train.checkpoint_every": 100}
     before, after = (
@@ -466,6 +466,34 @@ def test_what_changes_no_update_trains_no_trial_anew(
         for each in (every, every | changes)
     )
     assert (before == after) == same
+
+
+@pytest.mark.parametrize(
+    ("space", "anew"),
+    [
+        ({"model.heads": [1]}, []),
+        ({"model.heads": [1], "model.dropout , train.tokens_per_pass": [[0.0, 50]]}, ["base"]),
+    ],
+)
+@pytest.mark.parametrize("tokens", [70, "auto"])
+def test_with_another_size_of_a_pass_what_it_is_compared_with_is_trained_anew(
+    base: Config, space: dict[str, Any], anew: list[str], tokens: Any
+) -> None:
+    config = swept(base, space)
+    other = configuration.with_changes(config, {"train.tokens_per_pass": tokens})
+    pairs = zip(accepted(config), accepted(other), strict=True)
+    assert [one.name for one, now in pairs if one.fingerprint != now.fingerprint] == anew
+
+
+@pytest.mark.parametrize(("asked", "found"), [(70, 50), ("auto", "auto")])
+def test_a_variant_as_it_was_trained_before_the_size_of_a_pass_was_changed(
+    base: Config, asked: Any, found: Any
+) -> None:
+    variant = accepted(configuration.with_changes(base, {"train.tokens_per_pass": asked}))[0]
+    trained = variant.trained_with(50)
+    assert trained.config.train.tokens_per_pass == found
+    assert trained.fingerprint == variant.fingerprint
+    assert variant.trained_with(None) == variant
 
 
 @pytest.mark.parametrize(("width", "expected"), [(32, "float32"), (128, "bf16")])

@@ -40,11 +40,11 @@ OnTrial = Callable[[str, Variant, dict[str, Any]], None]
 class TrialResult:
     """How one variant ended.
 
-    steps: reached; checkpoint: folder of the newest; metrics: `TrialRecord.figures` and what
-    `score` gave; cause: why it failed or has no score; translations: of the
-    validation set, one a line, a file that is there when it was scored; nodes: that a trial of one
-    worker ran on. origin: `hardware.ORIGIN` as in the journal: of trees `metrics` have a precision
-    that is another. made_by: as of `lineage.made_by`; None: not known.
+    variant: `trained_with` what it was; steps: reached; checkpoint: folder of the newest; metrics:
+    `TrialRecord.figures` and what `score` gave; cause: why it failed or has no score; translations:
+    of the validation set, one a line, a file that is there when it was scored; nodes: that a trial
+    of one worker ran on. origin: `hardware.ORIGIN` as in the journal: of trees `metrics` have a
+    precision that is another. made_by: as of `lineage.made_by`; None: not known.
     """
 
     variant: Variant
@@ -356,7 +356,7 @@ class TrialRecord:
         assert self.status is not None
         figures = self.figures()
         return TrialResult(
-            variant=self.variant,
+            variant=self.variant.trained_with(figures.get("tokens_per_pass")),
             store=self.store,
             status=self.status,
             cause=self.cause,

@@ -66,8 +66,10 @@ class Variant:
     def fingerprint(self) -> str:
         """Hash of all that determines how this variant trains, apart from the data, and from how
         checkpoints are kept: `with_trials_checkpoints`. Of the size of a pass, which changes no
-        update, only what is compared."""
-        same = KEEPING if PASS_SIZE in self.changes else (*KEEPING, PASS_SIZE)
+        update, only what is compared: variants that change it, and the base beside them."""
+        entries = self.changes or self.config.sweep.space
+        compared = [key.strip() for entry in entries for key in entry.split(",")]
+        same = KEEPING if PASS_SIZE in compared else (*KEEPING, PASS_SIZE)
         return _hash(self.config, same)
 
     @property
@@ -75,6 +77,15 @@ class Variant:
         """Hash of the same with the size of a pass, whether it was asked for or is that of the
         base: of two variants with the same one, one is enough."""
         return _hash(self.config, KEEPING)
+
+    def trained_with(self, tokens_per_pass: int | None) -> Variant:
+        """With so many tokens a pass in the place of another number, as one that an earlier sweep
+        trained may have had; `auto` stays. None: not known."""
+        train = self.config.train
+        if tokens_per_pass is None or train.tokens_per_pass == "auto":
+            return self
+        train = dataclasses.replace(train, tokens_per_pass=tokens_per_pass)
+        return dataclasses.replace(self, config=dataclasses.replace(self.config, train=train))
 
 
 def _hash(config: Config, without: Collection[str]) -> str:
