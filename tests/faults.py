@@ -1297,6 +1297,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "tests/tracking/test_sweep_runs.py": {
         f"{PACKAGE}/tracking/sweep_runs.py": [
             ("        run.log(scores)\n", "        run.log(scores, step=12)\n"),
+            ("document(lineage, trained, more)", "document(lineage, variant.config, more)"),
+            ("        params.pop(TOKENS_PER_PASS, None)", "        #"),
+            ("if len(tokens) == 1 and", "if"),
             (
                 "above, several = self.parent.name, variant.name != variant.variant",
                 "above, several = self.parent.name, config.sweep.seeds > 1",
@@ -1366,6 +1369,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ),
             ('return "its checkpoints are missing or damaged"', "return None"),
             ('if entry["step"] <= end\n', "if True\n"),
+            ('self.variant.trained_with(figures.get("tokens_per_pass"))', "self.variant"),
             ("if finished and self._has_last_checkpoint() else", "if finished else"),
             ('before.get("translations_sha256") == there', "before"),
             ('fingerprint(config, "evaluate", without', 'fingerprint(config, "data", without'),

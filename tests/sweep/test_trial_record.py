@@ -586,6 +586,19 @@ def train(folder: Path, after: int, until: int, device: str) -> None:
             journal.append(Finished(12, {"step": 12, "flops": 12e9, "device": device}))
 
 
+def test_a_result_has_the_size_of_a_pass_that_it_was_trained_with(
+    variant: Variant, tmp_path: Path
+) -> None:
+    """An earlier sweep asked for another, which trains nothing anew."""
+    assert variant.config.train.tokens_per_pass not in (50, "auto")
+    with contextlib.closing(Journal(tmp_path / JOURNAL_NAME)) as journal:
+        journal.append(Finished(12, {"step": 12, "tokens_per_pass": 50}))
+    save(tmp_path / checkpoint_name(12), 12)
+    found = result_of(variant, tmp_path).variant
+    assert found.config.train.tokens_per_pass == 50
+    assert (found.name, found.fingerprint) == (variant.name, variant.fingerprint)
+
+
 def lose(folder: Path, *steps: int) -> None:
     for step in steps:
         shutil.rmtree(folder / checkpoint_name(step))

@@ -120,6 +120,43 @@ def test_tokens_a_pass_are_recorded_when_they_are_known(
     assert all("train.tokens_per_pass" not in runs[other].data.params for other in others)
 
 
+def test_a_run_has_the_size_of_a_pass_that_it_was_trained_with(
+    tmp_path: Path, config: Config, store: tuple[str, Path]
+) -> None:
+    """An earlier sweep may have trained it with another: of two seeds, with one or with two."""
+    space = {"train.tokens_per_pass": [70]}
+    changes = {"sweep.method": "one_at_a_time", "sweep.rows": [], "sweep.space": space}
+    sweep = Sweep(tmp_path, configuration.with_changes(config, changes))
+    with sweep.parent, sweep.recorder:
+        for seed in (1, 2):
+            sweep.end(f"base seed={seed}", tokens_per_pass=150)
+            sweep.end(f"tokens_per_pass=70 seed={seed}", "failed", "it diverged")
+    runs = sweep.recorded(store)
+    for name, expected in (("base seed=1", "150"), ("tokens_per_pass=70 seed=1", "70")):
+        assert sweep.lineage(runs[name])["params"]["train.tokens_per_pass"] == expected
+    shown = {name: run.data.params.get("train.tokens_per_pass") for name, run in runs.items()}
+    assert {name: tokens for name, tokens in shown.items() if "seed" not in name} == {
+        "sweep": None,
+        "base": "150",
+        "tokens_per_pass=70": "70",
+    }
+    assert (shown["base seed=2"], shown["tokens_per_pass=70 seed=2"]) == ("150", "70")
+
+
+def test_seeds_of_several_sizes_of_a_pass_are_of_none_together(
+    sweep: Sweep, store: tuple[str, Path]
+) -> None:
+    asked = sweep.trials["base seed=2"].config.train.tokens_per_pass
+    with sweep.parent, sweep.recorder:
+        sweep.end("base seed=1", tokens_per_pass=150)
+        sweep.end("base seed=2", "failed", "before its first update")
+        sweep.start("D-dropout-0.0 seed=1")
+    runs = sweep.recorded(store)
+    names = ("base seed=1", "base seed=2", "base", "D-dropout-0.0 seed=1")
+    shown = [runs[name].data.params.get("train.tokens_per_pass") for name in names]
+    assert shown == ["150", str(asked), None, None]
+
+
 def test_what_an_earlier_sweep_trained_comes_from_the_libraries_of_then(
     tmp_path: Path, config: Config, store: tuple[str, Path]
 ) -> None:

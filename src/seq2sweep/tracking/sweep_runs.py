@@ -72,11 +72,12 @@ def require_files(sweep: SweepConfig, chosen: Sequence[Variant]) -> None:
 
 @dataclass
 class Ended:
-    """How a trial ended, and the metrics that its run shows."""
+    """How a trial ended, the metrics that its run shows, and the size of a pass that it had."""
 
     status: Status
     metrics: dict[str, float]
     cause: str | None
+    tokens_per_pass: int | str
     scores: dict[str, float] = field(default_factory=dict)
 
 
@@ -147,7 +148,9 @@ class SweepRecorder:
         # One that an earlier sweep trained has its code, libraries and machine.
         lineage = self._as_trained(figures) if figures.get("done_before") else self.lineage
         self.lineages[variant.name] = lineage
-        params = parameters(config, "model", "train") | variant.changes
+        params = parameters(config, "model", "train")
+        params.pop(TOKENS_PER_PASS, None)  # an earlier sweep may have trained it with another
+        params |= variant.changes
         # A try of Table 2 has one seed, however many the sweep has.
         above, several = self.parent.name, variant.name != variant.variant
         if several:
@@ -190,7 +193,9 @@ class SweepRecorder:
         curves = {key: name for names in CURVES.values() for key, name in names.items()}
         newest = {curves[key]: value for key, value in present(figures, curves).items()}
         shown = named(COST, cost) | newest
-        trial = Ended(status, shown, cause)
+        trained = variant.trained_with(figures.get("tokens_per_pass")).config
+        tokens = figures.get("tokens_per_pass", trained.train.tokens_per_pass)
+        trial = Ended(status, shown, cause, tokens)
         self.ended[variant.name] = trial
         nodes = figures["nodes"]
         begun = self.lineages[variant.name]
@@ -199,9 +204,9 @@ class SweepRecorder:
             self.lineages[variant.name] = lineage
             run.tag(other_tags(lineage))
         more = origin_tags(figures) | ({"nodes": " ".join(nodes)} if nodes else {})
-        run.text(LINEAGE, document(lineage, variant.config, more))
-        if variant.config.train.tokens_per_pass == "auto" and "tokens_per_pass" in figures:
-            run.params({TOKENS_PER_PASS: figures["tokens_per_pass"]})
+        run.text(LINEAGE, document(lineage, trained, more))
+        if tokens != "auto":
+            run.params({TOKENS_PER_PASS: tokens})
         run.log(named(COST, cost))
         run.curves(Path(figures["journal"]), until=figures.get("step"))
         run.tag({"outcome": status})
@@ -253,6 +258,9 @@ class VariantRun:
             return
         statuses = {trial.status for trial in self.ended.values()}
         status = next(status for status in STATUSES if status in statuses)
+        tokens = {trial.tokens_per_pass for trial in self.ended.values()}
+        if len(tokens) == 1 and tokens != {"auto"}:
+            self.run.params({TOKENS_PER_PASS: tokens.pop()})
         self.run.tag({"outcome": status})
         causes = [f"seed={n}: {trial.cause}" for n, trial in self.ended.items() if trial.cause]
         self.run.finish(status, "; ".join(causes) or None)
