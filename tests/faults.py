@@ -386,6 +386,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/train_driver.py": [
             ("raise type(cause)(str(cause)) from None", "raise UserError(str(cause)) from None"),
             ("        self.store.check_lease()\n", ""),
+            ("if len(lost) > 1 or (lost and status.summary):", "if lost:"),
+            (" or (lost and status.summary):", ":"),
+            ("if step > status.step}", "}"),
         ],
     },
     "tests/storage/test_retry.py": {
@@ -1923,6 +1926,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/runs/warm_start.py": [
             ('("finished",) if auto else ("finished", "sized")', '("finished",)'),
             ("except (FileNotFoundError, checkpointing", "except (OSError, checkpointing"),
+            (' if in_bucket and entry["kind"] == kind]', ' if entry["kind"] == kind]'),
         ],
     },
     "tests/train/test_distributed.py": {

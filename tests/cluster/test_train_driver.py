@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -427,6 +428,61 @@ def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
     else:
         with pytest.raises(RuntimeError, match="ended without its last checkpoint"):
             train_driver.train_until(config, store, encoded=tmp_path, on_event=lambda event: None)
+
+
+@pytest.mark.parametrize(
+    ("journal_of", "there", "said"),
+    [
+        (
+            [20, 40, 60],
+            [],
+            "checkpoints up to step 60 are not in {}: training goes on after step 0",
+        ),
+        ([20, 40, 60], [20], "checkpoints up to step 60 are not in {}: training goes on after "),
+        # As a kill leaves them while the newest is written.
+        ([20, 40], [20], None),
+        ([20], [], None),
+        ([], [], None),
+        ([20, 40, 60, "finished"], [40], "checkpoints up to step 60 are not in {}"),
+        # It is trained again, and was killed.
+        ([20, 40, "finished", 20, 40], [20], None),
+    ],
+)
+@pytest.mark.parametrize("until", [None, 60])
+def test_lost_checkpoints_that_the_journal_tells_of_are_told(
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    journal_of: list[int | str],
+    there: list[int],
+    said: str | None,
+    until: int | None,
+) -> None:
+    """Else training would be silent up to there. Of a trial the sweep says it."""
+    store = RunStore(tmp_path, retention=Retention.of(config))
+    for step in there:
+        save(tmp_path / checkpoint_name(step), step)
+    lines = [
+        {"kind": "checkpoint", "step": entry}
+        if entry != "finished"
+        else {"kind": entry, "step": 60}
+        for entry in journal_of
+    ]
+    journal_text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / JOURNAL_NAME).write_text(journal_text)
+    ended = TrainingError("ended", "by the test", final=True)
+    monkeypatch.setattr(train_driver, "_attempt", lambda *about: ended)
+    monkeypatch.setattr(train_driver.session, "nodes", list)
+    monkeypatch.setattr(train_driver.session, "cpus_per_worker", lambda *about: 1)
+    with pytest.raises(TrainingError, match="ended"):
+        train_driver.train_until(config, store, until, encoded=tmp_path, on_event=pytest.fail)
+    told = capsys.readouterr().out
+    if said is None or until is not None:
+        assert told == ""
+    else:
+        assert told.startswith(said.format(tmp_path))
+        assert told.count("\n") == 1
 
 
 def test_what_is_to_be_kept_and_is_gone_is_told_before_a_step_is_trained(

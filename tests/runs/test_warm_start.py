@@ -445,9 +445,25 @@ def test_a_run_whose_checkpoints_are_elsewhere_is_as_far_as_its_journal_says(
     for path in checkpoints(first):
         shutil.rmtree(path)
     before = (first / JOURNAL_NAME).read_bytes()
-    what = identity(project.config)
-    assert begin(first, Origin(what, CODE), Retention.of(project.config).always()) is None
+    origin, kept = Origin(identity(project.config), CODE), Retention.of(project.config).always()
+    assert begin(first, origin, kept, in_bucket=True) is None
     assert (first / JOURNAL_NAME).read_bytes() == before
+
+
+def test_a_run_that_lost_its_checkpoints_takes_over_those_of_another(project: Project) -> None:
+    """In a folder its journal alone is of no use: what comes after is trained and told again."""
+    first = project.run({})
+    before = told(first)
+    other = project.run({"train.steps": 8})
+    for path in checkpoints(first):
+        shutil.rmtree(path)
+    assert project.run({}) == first
+    assert str(project.said).startswith(f"resumes after step 8 of {other}: ")
+    assert project.computed == 4
+    assert told(first) == before
+    # But not where the other has no more.
+    assert project.run({}) == first
+    assert (project.said, project.computed) == (None, 0)
 
 
 def test_precision_that_auto_chose_may_be_named(project: Project) -> None:

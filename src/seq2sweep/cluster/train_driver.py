@@ -47,6 +47,7 @@ from seq2sweep.runs import journal
 from seq2sweep.runs.layout import JOURNAL_NAME
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from seq2sweep.storage.atomic import begins_a_line
+from seq2sweep.train.events import CheckpointDue
 
 FAILURE_LOG_NAME = "failure.log"
 
@@ -109,8 +110,9 @@ def train_until(
     status = store.status()
     if _is_done(status, until):
         return status
-    if until is None:  # else it would be told after the last step
+    if until is None:  # else it would be told after the last step, and of a trial by the sweep
         store.check_kept(status)
+        _say_what_is_lost(store, status)
     cpus = session.cpus_per_worker(config.cluster, session.nodes())
     idle = session.idle_in_training(config.cluster)
     if idle and until is None:
@@ -137,6 +139,21 @@ def train_until(
             raise RuntimeError(f"training ended without its last checkpoint in {store.location}")
         # Not at its end, where a node was about to be taken away: the workers saved and left.
     return status
+
+
+def _say_what_is_lost(store: RunStore, status: RunStatus) -> None:
+    """Say where checkpoints are gone that the journal tells of, as where `cluster.storage` was
+    changed: what it has told of their steps is not told again, and hours would pass in silence."""
+    path = store.folder / JOURNAL_NAME
+    due = store.retried(lambda: [e["step"] for e in journal.entries(path, CheckpointDue.kind)])
+    lost = {step for step in due if step > status.step}
+    # A kill comes before the newest is whole, unless the run has finished since.
+    if len(lost) > 1 or (lost and status.summary):
+        console.say(
+            f"checkpoints up to step {max(lost)} are not in {store.location}: training goes on "
+            f"after step {status.step}, and what it repeats is not told again; if they are "
+            "elsewhere, stop it, and restore them or cluster.storage"
+        )
 
 
 def _attempt(

@@ -77,11 +77,14 @@ def run_name(identity: Identity, kind: str = "train") -> str:
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
+def begin(
+    folder: Path, origin: Origin, kept: Collection[int], *, in_bucket: bool = False
+) -> str | None:
     """Make a run's folder with the steps that another run has done already; one that is there is
     made again where that has more of them.
 
-    kept: steps whose checkpoints the run is to have in the end, whatever their losses. Waits while
+    kept: steps whose checkpoints the run is to have in the end, whatever their losses. in_bucket:
+    whether its checkpoints are in an object store, of which its journal says here. Waits while
     another process does this in the same storage. Raises UserError where one works in a folder that
     is to be made again.
 
@@ -93,7 +96,7 @@ def begin(folder: Path, origin: Origin, kept: Collection[int]) -> str | None:
     with only_user(storage, "begin.lock", BEGIN_SECONDS):
         others = [run for run in _existing_runs(storage) if run.folder.name != folder.name]
         begun = folder.exists()
-        if line := _more_steps(_ExistingRun(folder, origin), others, kept):
+        if line := _more_steps(_ExistingRun(folder, origin), others, kept, in_bucket):
             return line
         if begun:
             # Without run.json if somebody has brought it from another storage.
@@ -220,14 +223,17 @@ class _NothingMoreError(Exception):
     """A folder stays as it is: what another run seemed to have more is damaged."""
 
 
-def _more_steps(own: _ExistingRun, others: list[_ExistingRun], kept: Collection[int]) -> str | None:
+def _more_steps(
+    own: _ExistingRun, others: list[_ExistingRun], kept: Collection[int], in_bucket: bool
+) -> str | None:
     """Make a run's folder, or make it again, where another run has more of its steps; a line of it.
 
     One that is there may have been begun, left for other values, and be wanted again.
     """
     folder, identity = own.folder, own.origin.identity
-    # Checkpoints in an object store are not here; its journal is.
-    told = (entry["step"] for entry in own.entries() if entry["kind"] == CheckpointDue.kind)
+    # Checkpoints in an object store are not here; its journal is. Elsewhere they may be lost.
+    kind = CheckpointDue.kind
+    told = [entry["step"] for entry in own.entries() if in_bucket and entry["kind"] == kind]
     reached = max(own.reached(), *told, 0)
     # It keeps what auto chose: the other may be many times slower on its devices, or refused there.
     precision = _precision(reversed(own.checkpoints()))

@@ -15,7 +15,7 @@ from typing import Any
 from seq2sweep import console, hardware
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
-from seq2sweep.config import Config
+from seq2sweep.config import Config, is_address
 from seq2sweep.data.bitext import Bitext, require_positions
 from seq2sweep.data.files import CHECKPOINTS, RECEIPT, header_name
 from seq2sweep.decode.receipt import receipt, weights_entry
@@ -86,7 +86,8 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
         f"{header['sentences']} pairs, {config.train.steps} steps, "
         f"{config.cluster.workers} worker(s)"
     )
-    if line := begin(folder, origin, retention.always()):
+    in_bucket = is_address(config.cluster.storage)
+    if line := begin(folder, origin, retention.always(), in_bucket=in_bucket):
         console.say(line)
     lineage = stage.lineage(config, header, encoded=encoded)
     # Another seed of the stage train is all that a teacher is.
