@@ -24,6 +24,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 import ray
+from ray._private.runtime_env import uv_runtime_env_hook
 
 from seq2sweep.cluster import local_cluster as local_ray
 from seq2sweep.cluster import ray_internals, reaper, session, signals
@@ -491,6 +492,30 @@ def test_code_with_a_secret_is_not_uploaded_to_a_cluster_that_is_joined(
     assert said in str(refused.value)
     assert "hunter2" not in str(refused.value)
     joined.assert_not_called()
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_under_uv_run_workers_get_nothing_but_the_code(
+    monkeypatch: pytest.MonkeyPatch, joins: bool
+) -> None:
+    """Ray would upload the folder of the project, and have uv make an environment of it."""
+    monkeypatch.setattr(uv_runtime_env_hook, "_get_uv_run_cmdline", lambda: ["uv", "run", "a.py"])
+    monkeypatch.setattr(session, "_check_reachable", lambda *about: None)
+    monkeypatch.setattr(local_ray, "check_private", lambda address: None)
+    monkeypatch.setattr(ray, "get_runtime_context", Mock())
+    monkeypatch.setattr(ray, "shutdown", Mock())
+    used = []
+
+    def init(*, runtime_env: dict[str, Any], **options: Any) -> None:
+        used.append(ray._private.worker._maybe_modify_runtime_env(runtime_env, False))
+
+    monkeypatch.setattr(ray, "init", init)
+    if joins:
+        with contextlib.ExitStack() as stack:
+            session._join("host:6379", "cluster.address", stack)
+    else:
+        local_ray._init("folder")
+    assert used[0].keys() - {"env_vars"} == {"py_modules", "excludes"}
 
 
 def test_variables_for_ray_do_not_stay_and_the_users_own_do(

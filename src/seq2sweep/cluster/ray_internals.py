@@ -67,7 +67,14 @@ def start_on_loopback(folder: str, **options: Any) -> None:
     ENABLE_RAY_CLUSTER is the switch for that.
     """
     with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
-        ray.init(address="local", _temp_dir=folder, _node_ip_address=LOOPBACK, **options)
+        init(address="local", _temp_dir=folder, _node_ip_address=LOOPBACK, **options)
+
+
+def init(**options: Any) -> None:
+    """`ray.init`, and nothing more. Under `uv run` Ray would upload the whole folder that this
+    process is in, secrets too, and start workers in an environment that uv makes of it."""
+    with _replaced(ray_constants, RAY_ENABLE_UV_RUN_RUNTIME_ENV=False):
+        ray.init(**options)
 
 
 @contextlib.contextmanager
@@ -85,10 +92,8 @@ def waits_of_start(wait: Callable[[str, Callable[[], Any]], Any]) -> Iterator[No
     def wait_for_node(*named: Any) -> Any:
         return wait("raylet", lambda: info(*named))
 
-    with (
-        _replaced(node, wait_for_persisted_port=wait_for_port),
-        _replaced(services, get_node=wait_for_node),
-    ):
+    ports = _replaced(node, wait_for_persisted_port=wait_for_port)
+    with ports, _replaced(services, get_node=wait_for_node):
         yield
 
 
@@ -225,11 +230,8 @@ def live_workers(controller: str) -> int:
         return 0
     table = _accessor().get_actor_table(ray._private.worker.global_worker.current_job_id, "ALIVE")
     actors = map(gcs_pb2.ActorTableData.FromString, table)
-    return sum(
-        actor.class_name == "RayTrainWorker"
-        and actor.owner_address.worker_id == owner.address.worker_id
-        for actor in actors
-    )
+    owners = [a.owner_address.worker_id for a in actors if a.class_name == "RayTrainWorker"]
+    return owners.count(owner.address.worker_id)
 
 
 def _groups() -> list[Any]:
@@ -286,11 +288,9 @@ def tell_controller(
         if room is not None:
             settings["scaling_policy"] = _elastic(trainer.scaling_config, room)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        variables = {"RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0"} | get_env_vars_to_propagate()
-        actor = ray.remote(
-            num_cpus=0, scheduling_strategy=here, runtime_env={"env_vars": variables}
-        )(TrainController)
-        controller = actor.remote(**settings)
+        env = {"RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "0"} | get_env_vars_to_propagate()
+        remote = ray.remote(num_cpus=0, scheduling_strategy=here, runtime_env={"env_vars": env})
+        controller = remote(TrainController).remote(**settings)
         told(controller, controller._actor_id.hex())
         ray.get(controller.run.remote())
         return ray.get(controller.get_result.remote())

@@ -360,7 +360,7 @@ def _join(address: str, named_by: str, stack: contextlib.ExitStack) -> None:
     try:
         # A job that was submitted with `excludes` is no conflict: its files are uploaded already.
         with environment(WHOLE_CODE | {"RAY_OVERRIDE_JOB_RUNTIME_ENV": "1"}):
-            ray.init(
+            ray_internals.init(
                 address=address,
                 namespace=NAMESPACE,
                 logging_level="ERROR",
