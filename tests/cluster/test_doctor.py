@@ -221,6 +221,19 @@ def test_other_versions_are_named(tiny_config: Config) -> None:
     )
 
 
+def test_builds_of_one_version_are_the_same(
+    tiny_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head without a GPU may have torch for CPUs alone; constraints.txt names no build."""
+    found = []
+    for build in ("2.13.0+cpu", "2.13.0", "2.13.1"):
+        monkeypatch.setattr(doctor, "version", lambda package, build=build: build)
+        found.append(doctor.versions())
+    monkeypatch.setattr(doctor, "versions", lambda: found[0])
+    assert of_machine(tiny_config, versions=found[1])["versions"].level == "well"
+    assert of_machine(tiny_config, versions=found[2])["versions"].level == "problem"
+
+
 def test_the_sum_of_the_code_changes_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -326,7 +326,7 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            found[package] = version(package).partition("+")[0]  # +cpu: a build of the same
         except PackageNotFoundError:
             found[package] = "missing"
     root = Path(seq2sweep.__file__).parent
