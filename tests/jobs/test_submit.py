@@ -872,6 +872,42 @@ def test_the_reason_and_the_status_of_a_stage(log: str, line: str, status: int) 
     assert entrypoint._status_of_stage(log) == status
 
 
+@pytest.mark.parametrize("denied", ["make", "rename", "write", "delete"])
+def test_a_folder_of_another_user_is_told_before_the_stage_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: str
+) -> None:
+    """Its first file there would be a result, after days."""
+    storage = storage_at(str(tmp_path))
+    storage.write(results.of_job("train-1", results.ORDER), b"{}")
+
+    def refuse(*named: object, **how: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", *names)
+
+    job = tmp_path / "jobs/train-1"
+    partial, place = str(tmp_path / ".a.partial"), str(job / "may-write")
+    owner, call, names, folder = {
+        "make": (os, "open", (partial,), tmp_path),
+        "rename": (Path, "replace", (partial, None, place), job),
+        "write": (os, "fsync", (), tmp_path),
+        "delete": (SharedFolder, "delete", (place,), job),
+    }[denied]
+    monkeypatch.setattr(owner, call, results._retried(refuse) if call == "delete" else refuse)
+    monkeypatch.setattr(entrypoint, "_run", Mock(side_effect=AssertionError))
+    monkeypatch.setenv(entrypoint.JOB_CONFIG, json.dumps({"metadata": {}}))
+    wanted = entrypoint.Description("train-1", "train", "c", str(tmp_path), {})
+    with pytest.raises(UserError) as caught:
+        entrypoint._work(wanted)
+    assert str(caught.value).startswith(f"{folder} may not be written by the user that this Ray ")
+
+
+def test_what_shows_that_a_job_may_write_does_not_stay(storage: Storage) -> None:
+    where = results.of_job("train-1")
+    storage.write(where + results.ORDER, b"{}")
+    results.check_writable(storage, where)
+    assert storage.read(where + results.ORDER) == b"{}"
+    assert storage.read(where + results.PROBE) is None
+
+
 def test_a_full_disk_for_the_log_does_not_end_the_job(tmp_path: Path) -> None:
     """Who leaves first has Ray kill dvc and the stage below it."""
     about = dict.fromkeys(("job", "stage", "commit", "storage"), "a") | {"inputs": {}}

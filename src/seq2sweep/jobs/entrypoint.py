@@ -111,6 +111,7 @@ def _work(description: Description) -> tuple[str, int]:
             f"cluster.storage {storage.address} is another on this node than where the job was "
             "submitted: mount the same folder on both, or name the same bucket of the same server"
         )
+    results.check_writable(storage, results.of_job(description.job))
     values = json.loads(os.environ[JOB_CONFIG])["metadata"].get(VALUES)
     environment = os.environ | (results.take_values(storage, values) if values else {})
     if _has_lost_trials(project, description):

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from seq2sweep import console
 from seq2sweep.config import is_address
-from seq2sweep.errors import NO_ROOM, OperationalError, UserError
+from seq2sweep.errors import NO_RIGHT, NO_ROOM, OperationalError, UserError
 from seq2sweep.storage.atomic import naming, remove, sha256
 from seq2sweep.storage.object_store import ObjectStore
 from seq2sweep.storage.retry import storage_serves
@@ -35,6 +35,7 @@ T = TypeVar("T")
 MANIFEST = "manifest.json"
 ORDER = "order.json"
 """What the job is told, by who submits; a job that does not find it sees another storage."""
+PROBE = "may-write"
 VALUES = "environment"
 STALE_SECONDS = 86400.0
 """For the values of an attempt that this cluster does not know: it may be of another one that has
@@ -300,6 +301,27 @@ def wait_for(storage: Storage, name: str, seconds: float) -> bool:
     while not (found := storage.read(name) is not None) and time.monotonic() < give_up:
         time.sleep(0.5)
     return found
+
+
+def check_writable(storage: Storage, where: str) -> None:
+    """Write a small file there, and delete it.
+
+    Raises UserError where this user must not. Whoever submitted made the folder, and may be another
+    one; a job would learn of it as it uploads its results.
+    """
+    try:
+        storage.write(where + PROBE, b"")
+        storage.delete(where + PROBE)
+    except OperationalError as error:
+        refused = error.__context__
+        if not isinstance(refused, OSError) or refused.errno not in NO_RIGHT:
+            raise
+        named = refused.filename2 or refused.filename  # NFS may refuse as a file is written
+        folder = Path(named).parent if named else storage.address
+        raise UserError(
+            f"{folder} may not be written by the user that this Ray runs as ({refused.strerror}): "
+            "start Ray as the user who submits, or give its user the right to write there"
+        ) from None
 
 
 def _files_of(path: Path) -> list[Path]:
