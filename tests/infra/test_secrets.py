@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import subprocess
@@ -105,3 +106,33 @@ def test_secrets_are_made_once_and_git_knows_none(tmp_path: Path) -> None:
     assert "*" in kept
     assert not [line for line in kept if line.startswith("!") and "secret" in line]
     assert "!infra" not in kept
+
+
+def test_two_clones_and_two_users_share_no_containers_and_volumes(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    stand_in = programs / "id"
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def settings(clone: str, name: str) -> dict[str, str]:
+        """name: of the user 7; '' where the system knows none."""
+        stand_in.write_text(f'#!/bin/sh\n[ "$1" != -un ] || exec printf %s "{name}"\necho 7\n')
+        if not name:
+            stand_in.write_text('#!/bin/sh\n[ "$1" != -un ] || exit 1\necho 7\n')
+        stand_in.chmod(0o755)
+        script = tmp_path / clone / "infra/make-secrets"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_bytes((INFRA / "make-secrets").read_bytes())
+        subprocess.run(["bash", script], check=True, capture_output=True, env=environment)
+        return dict(line.split("=") for line in (script.parent / ".env").read_text().splitlines())
+
+    ours = settings("a", "Jo.O@EXAMPLE")
+    project = ours["COMPOSE_PROJECT_NAME"]
+    assert re.fullmatch(r"seq2sweep-jooexample-\d+", project)
+    assert ours == {"USER_ID": "7", "GROUP_ID": "7", "COMPOSE_PROJECT_NAME": project}
+    assert settings("a", "another") == ours  # what is there stays
+    assert settings("b", "Jo.O@EXAMPLE")["COMPOSE_PROJECT_NAME"] != project
+    for name, said in (("another", "another"), ("", "7")):
+        (tmp_path / "a/infra/.env").unlink()
+        expected = project.replace("jooexample", said)
+        assert settings("a", name)["COMPOSE_PROJECT_NAME"] == expected
