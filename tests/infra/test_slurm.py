@@ -34,7 +34,12 @@ STAND_INS = {
             --ip-address) echo "$BY_NAME" ;;
             --all-ip-addresses) echo "$ALL_ADDRESSES" ;;
         esac""",
-    "scontrol": NOTE + '[ "$1" != show ] || printf "%s\\n" ${3//,/ }',
+    "scontrol": NOTE
+    + """
+        case "$1 $2" in
+            "show hostnames") printf "%s\\n" ${3//,/ } ;;
+            "show job") [ -n "$SLURM_TIME_FORMAT" ] || echo "$SHOWN" ;;
+        esac""",
     "ray": """
         if [ "$1" = start ]; then
             trap 'echo "ray on $NODE ends" >>"$CALLS"; exit 0' TERM
@@ -70,6 +75,11 @@ def listed(nodes: int) -> str:
     return output_with_format([ALIVE] * nodes, schema=None, format=AvailableFormat.JSON)
 
 
+def shown(preempted: str) -> str:
+    """Of what `scontrol show job` writes, the line that says when the job was preempted."""
+    return f"   PreemptEligibleTime=2026-01-31T12:00:00 PreemptTime={preempted}"
+
+
 class Job:
     """The script, run as Slurm would, on nodes a and b."""
 
@@ -97,6 +107,7 @@ class Job:
             "ON_SIGNAL": "1",
             "BY_NAME": "fe80::7 10.0.0.7",
             "ALL_ADDRESSES": "192.0.2.9",
+            "SHOWN": shown("None"),
         }
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(
@@ -311,6 +322,18 @@ def test_what_fails_is_not_tried_again(submit: Callable[..., Job], status: int) 
     job = submit(ENDS=str(status))
     assert job.end() == status
     assert "scontrol requeue 4242" not in job.calls
+    assert not (job.folder / ".slurm/4242").exists()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_preemption_that_ends_ray_under_the_stage_puts_the_job_back(
+    submit: Callable[..., Job], status: int
+) -> None:
+    """By default Slurm signals the steps of a job, and not this script."""
+    shown_now = shown("2026-01-31T12:34:56")
+    job = submit(ENDS=str(status), SHOWN=shown_now, SLURM_TIME_FORMAT="relative")
+    assert job.end() == 0
+    assert ("scontrol requeue 4242" in job.calls) == bool(status)
     assert not (job.folder / ".slurm/4242").exists()
 
 
