@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from requests.utils import should_bypass_proxies
 
 from tests.infra.files import INFRA, compose, dockerfile, documents
 
@@ -173,6 +174,20 @@ def test_a_container_asks_itself_past_the_proxy(command: list[str], address: str
         done = subprocess.run(there, env=environment, capture_output=True, text=True, timeout=60)
         server.shutdown()
     assert done.returncode == 0, done.stderr
+
+
+def test_ray_nodes_ask_each_other_and_the_services_past_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("head", "worker"):
+        for variable in ("NO_PROXY", "no_proxy"):
+            listed = compose()["services"][name]["environment"][variable]
+            assert listed.endswith(",${NO_PROXY:-}")  # the user's own
+            monkeypatch.delenv("NO_PROXY" if variable == "no_proxy" else "no_proxy", raising=False)
+            monkeypatch.setenv(variable, listed.replace("${NO_PROXY:-}", ""))
+            for host in ("127.0.0.1:8265", "localhost", "head:6379", "mlflow:5000", "s3:8333"):
+                assert should_bypass_proxies(f"http://{host}", no_proxy=None), host
+            assert not should_bypass_proxies("http://example.org", no_proxy=None)
 
 
 def test_object_storage_is_optional() -> None:

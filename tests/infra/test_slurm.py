@@ -52,6 +52,12 @@ STAND_INS = {
             read -r _ _ _ _ _ script _ </proc/$$/stat  # it leads the session
             kill "-$MEANWHILE" "$script"
         fi
+        proxied() { [[ ,$2, != *,127.0.0.1,* ]] && [ -n "$1" ]; }
+        if proxied "$http_proxy" "$no_proxy" || proxied "$HTTP_PROXY" "$NO_PROXY" ||
+            [ -n "$RAY_API_SERVER_ADDRESS$FAILS" ]; then
+            printf "%s\\n" "Traceback" "$FAILS" "" >&2
+            exit 1
+        fi
         # Ray itself lists a hundred at most, unless it is told how many.
         [[ $* != *"--limit 10000"* ]] || echo "$LISTED"
         """,
@@ -104,6 +110,7 @@ class Job:
             "LISTED": listed(2),
             "ENDS": "",
             "MEANWHILE": "",
+            "FAILS": "",
             "ON_SIGNAL": "1",
             "BY_NAME": "fe80::7 10.0.0.7",
             "ALL_ADDRESSES": "192.0.2.9",
@@ -376,6 +383,30 @@ def test_a_node_that_does_not_come_up_ends_the_job(submit: Callable[..., Job]) -
     assert "Ray has not come up on all of a b" in (job.folder / "log").read_text()
     assert "dvc repro" not in job.calls
     assert not (job.folder / ".slurm/4242").exists()
+
+
+@pytest.mark.parametrize(
+    "of_the_shell",
+    [
+        {"http_proxy": "http://proxy:3128"},
+        {"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": "intranet"},
+        {"RAY_API_SERVER_ADDRESS": "http://another-cluster:8265"},
+    ],
+    ids=str,
+)
+def test_nodes_are_counted_past_what_the_shell_says_of_proxies_and_other_clusters(
+    submit: Callable[..., Job], of_the_shell: dict[str, str]
+) -> None:
+    job = submit(ENDS="0", **of_the_shell)
+    assert job.end() == 0, (job.folder / "log").read_text()
+
+
+def test_why_nodes_could_not_be_counted_is_said(submit: Callable[..., Job]) -> None:
+    job = submit(LISTED="", RAY_START_TRIES="1", FAILS="requests: no Ray at http://10.0.0.1")
+    assert job.end() == 1
+    last = (job.folder / "log").read_text().splitlines()[-1]
+    said = "Ray has not come up on all of a b: 0 of 2 nodes. requests: no Ray at http://10.0.0.1"
+    assert last == said
 
 
 def test_a_start_of_ray_that_takes_long_is_told(submit: Callable[..., Job]) -> None:
