@@ -192,6 +192,8 @@ def test_it_starts_ray_on_all_nodes_and_then_the_stage(submit: Callable[..., Job
             "192.0.2.10",
         ),
         ({"HEAD_ADDRESS": "10.9.9.9"}, "10.9.9.9"),
+        ({"HEAD_ADDRESS": "2001:db8::9"}, "[2001:db8::9]"),
+        ({"HEAD_ADDRESS": "[2001:db8::9]"}, "[2001:db8::9]"),
     ],
     ids=str,
 )
@@ -201,6 +203,12 @@ def test_other_nodes_are_told_an_address_that_they_can_reach(
     job = submit(ENDS="0", **settings)
     assert job.end() == 0
     assert f"address {address}:24242" in job.calls
+    (head,) = [call for call in job.calls if call.startswith("srun") and " --head " in call]
+    assert f" --node-ip-address={address.strip('[]')} --port=24242 " in head
+    assert any(
+        call.endswith(f"--address={address}:24242 --num-cpus=8 --block --disable-usage-stats")
+        for call in job.calls
+    )
 
 
 def test_a_head_without_an_address_ends_the_job(submit: Callable[..., Job]) -> None:
