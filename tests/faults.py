@@ -444,6 +444,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ("strict=True) if places([node], 1, gpus)]", "strict=True)]"),
         ],
         f"{PACKAGE}/cluster/local_cluster.py": [("        runtime_env=own_code(),\n", "")],
+        f"{PACKAGE}/cluster/ray_internals.py": [
+            ("RAY_ENABLE_UV_RUN_RUNTIME_ENV=False", "RAY_ENABLE_UV_RUN_RUNTIME_ENV=True"),
+        ],
         f"{PACKAGE}/hardware.py": [
             ("whole * sharers_of_gpu(each)", "int(whole / each + 1e-9)"),
         ],
@@ -1391,6 +1394,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         ],
     },
     "tests/jobs/test_submit.py": {
+        f"{PACKAGE}/jobs/entrypoint.py": [
+            ("    results.check_writable(storage, results.of_job(description.job))\n", ""),
+        ],
         f"{PACKAGE}/jobs/results.py": [
             ("return sha256(path) == total", "return True"),
             ("if isinstance(error.__context__, FileNotFoundError):", "if False:"),
