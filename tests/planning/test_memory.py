@@ -45,8 +45,6 @@ CHANGES: list[dict[str, Any]] = [
     [
         ({"model.attention_dropout": 0.1}, 120),
         ({"model.attention_dropout": 0.1, "model.attention": "additive"}, 40),
-        ({"model.d_k": 8}, 160),
-        ({"model.d_v": 8}, 160),
         *((changes, 20) for changes in CHANGES),
     ],
     ids=str,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import math
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,6 @@ from seq2sweep.config import Config, ModelConfig, TransformerConfig, target_size
 from seq2sweep.data.bitext import Bitext
 from seq2sweep.hardware import Precision
 from seq2sweep.model import flops
-from seq2sweep.model.attention import FEW_SCORES
 from seq2sweep.model.products import onednn_is_faster
 from seq2sweep.train.loss import BLOCK, logits_at_once
 from seq2sweep.train.updates import records_passes
@@ -32,8 +30,6 @@ FRAGMENTS = {"cpu": 0.4, "gpu": 0.1}
 works in; on a CPU as `benchmarks.memory` has shown."""
 MARGIN = 0.1
 """Of the memory that is free, what `largest_pass` leaves so."""
-FEW = math.isqrt(FEW_SCORES)
-"""Tokens of the longest sentences whose attention keeps its weights on a CPU."""
 STEP = 100
 """Tokens: sizes of passes are multiples, so that a little more free memory gives the same."""
 
@@ -128,19 +124,10 @@ def most_per_token(model: ModelConfig, longest: int, precision: Precision, *, gp
     of which a token takes the most.
     """
     size = 2 if precision == "bf16" else 4
-
-    def kept(length: int) -> float:
-        return sum(flops.kept_bytes(model, (length, length), size, gpu))
-
-    def kept_in_full(length: int) -> float:
-        """Where the weights of attention are kept for long sentences too, as for short ones."""
-        if length <= FEW:
-            return kept(length)
-        return kept(FEW) + (length - FEW) * (kept(FEW) - kept(FEW - 1))
-
-    # PyTorch's fused attention on a CPU takes no values of another width than keys.
-    narrow = isinstance(model, TransformerConfig) and model.d_k != model.d_v and not gpu
-    return max(map(kept_in_full if narrow else kept, range(1, longest + 1)))
+    return max(
+        sum(flops.kept_bytes(model, (length, length), size, gpu))
+        for length in range(1, longest + 1)
+    )
 
 
 @dataclass(frozen=True)
