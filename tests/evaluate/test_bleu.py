@@ -348,15 +348,8 @@ def test_a_seed_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UserError, match="SACREBLEU_SEED=-3: unset it"):
         bleu.score(["a b"], ["a b"], "de")
     monkeypatch.setenv("SACREBLEU_SEED", "77")
-    confidence = bleu.score(["a b"] * 6, ["a b"] * 6, "de")["bleu"]["sacrebleu"]["confidence"]
+    confidence = bleu.score(["a b"], ["a b"], "de")["bleu"]["sacrebleu"]["confidence"]
     assert confidence["seed"] == "77"
-
-
-def test_a_handful_of_sentences_has_no_interval() -> None:
-    """Its draws are so much alike that it would be of no width."""
-    for count in (1, 5, 6):
-        found = bleu.score(["a b"] * count, ["a b"] * count, "de")["bleu"]["sacrebleu"]
-        assert ("confidence" in found) is (count > 5)
 
 
 @pytest.mark.parametrize("page", ["scores.md", "how_it_works.md"])

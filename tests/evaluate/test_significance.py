@@ -125,14 +125,6 @@ def test_a_few_sentences_are_never_more_certain_than_the_sign_test(count: int, p
     found = against_base([spoilt(wanted, 0.5, 3)], [wanted], BleuScorer(wanted, "de"))
     assert found["bleu_difference"] > 0
     assert (found["p"], found["seen"]) == (p, p < 0.05)
-    assert (-100 < found["low"] <= found["high"] < 100) is (count > 5)
-
-
-def test_a_few_sentences_leave_any_difference_possible() -> None:
-    """Also where none is measured: they must not show that two are alike."""
-    wanted = references(5)
-    found = against_base([wanted], [wanted], BleuScorer(wanted, "de"))
-    assert (found["bleu_difference"], found["low"], found["high"]) == (0, -100, 100)
 
 
 def test_what_is_seen_is_what_the_kept_p_says() -> None:

@@ -51,8 +51,6 @@ from seq2sweep.evaluate.references import read_texts
 BOOTSTRAP_SAMPLES = 1000
 # sacreBLEU draws all samples at once: 1000 x sentences x 10 floats, 200 MB at this size.
 BOOTSTRAP_SENTENCES = 5000
-FEWEST_SENTENCES = 6
-"""Draws of fewer are so much alike that an interval of theirs tells nothing: of one all are."""
 
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 # A hyphen that stands apart because the text was prepared before: by the script of step 3, by the
@@ -87,8 +85,8 @@ def score(
         signature, tokeniser}, `chrf` {score, signature}, `exact_match` (percent) and `sentences`.
         Scores run from 0 to 100. `tokenised` is `paper` without step 3, equal to it unless the
         target is German. `confidence` is sacreBLEU's 95 % bootstrap interval, `mean` ± `margin`
-        of 1000 samples with its fixed seed (12345, or $SACREBLEU_SEED); absent below 6 and above
-        5000 sentences. Where `plain_text` took text back, `detokenised` names it: `hypothesis`,
+        of 1000 samples with its fixed seed (12345, or $SACREBLEU_SEED); absent above 5000
+        sentences. Where `plain_text` took text back, `detokenised` names it: `hypothesis`,
         `reference` or both.
 
     Raises:
@@ -316,8 +314,8 @@ def _sacrebleu(
         "score": rounded(metric.corpus_score(hypotheses, None).score),
         "signature": str(metric.get_signature()),
     }
-    seed = bootstrap_seed()
-    if FEWEST_SENTENCES <= len(hypotheses) <= BOOTSTRAP_SENTENCES:
+    if len(hypotheses) <= BOOTSTRAP_SENTENCES:
+        seed = bootstrap_seed()
         # After the signature is taken, which a bootstrap would mark `bs:1000|seed:12345`.
         sampled = metric.corpus_score(hypotheses, None, n_bootstrap=BOOTSTRAP_SAMPLES)
         result["confidence"] = {

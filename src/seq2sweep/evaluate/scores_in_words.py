@@ -29,10 +29,8 @@ def _of_trees(scores: Mapping[str, Any]) -> str:
     """Loud where F1 leaves sentences out."""
     free, floors, lost = scores["unconstrained"], scores["floors"], left_out(scores)
     warning = f"WARNING: {lost} of {scores['sentences']} sentences are not in F1\n"
-    known = scores.get("confidence")  # not of a handful of sentences
-    margin = f" ± {known['margin']:.2f}" if known else ""
     return (
-        f"F1 {scores['f1']:.2f}{margin} ({scores['signature']})\n"
+        f"F1 {scores['f1']:.2f} ± {scores['confidence']['margin']:.2f} ({scores['signature']})\n"
         f"{warning if lost else ''}"
         f"precision {scores['precision']:.2f}, recall {scores['recall']:.2f}, complete match "
         f"{scores['complete']:.2f} %; {scores['errors']} errors, {scores['skipped']} skipped\n"

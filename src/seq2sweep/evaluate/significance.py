@@ -15,13 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seq2sweep.evaluate.bleu import (
-    BOOTSTRAP_SAMPLES,
-    FEWEST_SENTENCES,
-    bootstrap_seed,
-    rounded,
-    rounded_chance,
-)
+from seq2sweep.evaluate.bleu import BOOTSTRAP_SAMPLES, bootstrap_seed, rounded, rounded_chance
 from seq2sweep.evaluate.scorers import Counts, Scorer
 
 SEEN = 0.05
@@ -47,10 +41,9 @@ def against_base(
 
     Returns:
         `bleu_difference`, or that of the scorer's name: the system's score less the base's, each
-        the mean over its seeds; `low` and `high`: the middle 95 % of that difference on the draws,
-        or -100 and 100, as so few sentences leave all possible; `p`: twice the share of draws on
-        which the difference is 0 or on the other side of it, at least 2 / (samples + 1) and
-        `least_chance`, at most 1; `seen`: whether p is below 0.05.
+        the mean over its seeds; `low` and `high`: the middle 95 % of that difference on the draws;
+        `p`: twice the share of draws on which the difference is 0 or on the other side of it, at
+        least 2 / (samples + 1) and `least_chance`, at most 1; `seen`: whether p is below 0.05.
 
     Raises:
         ValueError: no seeds, no sentences, or unequal numbers of sentences.
@@ -77,8 +70,6 @@ def against_base(
     p = min(1.0, max(2 * (fewer + 1) / (samples + 1), least_chance(scorer.sentences)))
     p = rounded_chance(p)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    if scorer.sentences < FEWEST_SENTENCES:
-        low, high = -100.0, 100.0
     return {
         f"{scorer.name}_difference": rounded(measured),
         "p": p,

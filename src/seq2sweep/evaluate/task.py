@@ -145,10 +145,9 @@ class Parsing(Task):
         return parses.trees, {"well_formed": parses.faults}
 
     def score(self, hypotheses: Sequence[str], given: Given) -> dict[str, Any]:
-        scores = parsing.score(hypotheses, given.references)
-        if len(hypotheses) >= bleu.FEWEST_SENTENCES:
-            scores["confidence"] = confidence(hypotheses, TreeScorer(given.references))
-        return scores
+        return parsing.score(hypotheses, given.references) | {
+            "confidence": confidence(hypotheses, TreeScorer(given.references))
+        }
 
     def beside(self, given: Given, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """`unconstrained`: the search of the paper; `floors`: what needs no model."""
