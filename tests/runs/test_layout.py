@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import tempfile
-import threading
 import tracemalloc
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -183,36 +182,6 @@ def test_of_a_checkpoint_on_another_disk_the_link_goes(
         remove_damaged(run)
     (tmp_path / "not mounted").rename(larger)
     assert remove_damaged(run) == [run / checkpoint_name(8), run / checkpoint_name(12)]
-
-
-def test_checkpoints_are_verified_together_and_told_of_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The first is read until the third is; how much there is to read is said where it is much."""
-    names = [checkpoint_name(step) for step in (4, 8, 12)]
-    for step, name in zip((4, 8, 12), names, strict=True):
-        save(tmp_path / name, step)
-    last, verify = threading.Event(), checkpointing.verify
-
-    def slowly(path: Path) -> None:
-        if path.name == names[0]:
-            assert last.wait(60)
-        verify(path)
-        if path.name == names[2]:
-            last.set()
-
-    monkeypatch.setattr(checkpointing, "verify", slowly)
-    assert remove_damaged(tmp_path) == [tmp_path / name for name in names]
-    assert capsys.readouterr().out == ""
-    for name in (names[0], names[2]):
-        (tmp_path / name / "state.json").write_bytes(b"{")
-    monkeypatch.setattr(layout, "MUCH_TO_READ", 1)
-    assert remove_damaged(tmp_path) == [tmp_path / names[1]]
-    assert steps(tmp_path) == [8]
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first == f"verifying 3 checkpoints in {tmp_path}, 0 GB"
-    what = "state.json differs from its manifest: it is truncated or was changed; removed"
-    assert others == [f"{tmp_path / name}/{what}" for name in (names[0], names[2])]
 
 
 @pytest.mark.parametrize("left", [errno.ENOTEMPTY, errno.EBUSY, errno.EACCES])

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,16 @@ import pytest
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.runs import layout
+from seq2sweep.runs import layout, run_store
 from seq2sweep.runs.journal import Journal
-from seq2sweep.runs.layout import JOURNAL_NAME, Retention, checkpoint_name, interrupted_name
-from seq2sweep.runs.run_store import RunStore
+from seq2sweep.runs.layout import (
+    JOURNAL_NAME,
+    Retention,
+    checkpoint_name,
+    checkpoints,
+    interrupted_name,
+)
+from seq2sweep.runs.run_store import RunStore, whole_checkpoints
 from seq2sweep.runs.watchdog import HANG_LOG_NAME
 from seq2sweep.storage import locks
 from seq2sweep.train import checkpointing
@@ -331,3 +338,33 @@ def test_stack_traces_of_workers_that_hung(tmp_path: Path) -> None:
     assert run.stack_traces(lambda *about: []) == []
     assert (tmp_path / "hang-1.1.log").read_text() == "Timeout!"
     assert not logs[0].exists()
+
+
+def test_checkpoints_are_verified_together_and_told_of_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first is read until the third is; how much there is to read is said where it is much."""
+    names = [checkpoint_name(step) for step in (4, 8, 12)]
+    for step, name in zip((4, 8, 12), names, strict=True):
+        save(tmp_path / name, step)
+    last, verify = threading.Event(), checkpointing.verify
+
+    def slowly(path: Path) -> None:
+        if path.name == names[0]:
+            assert last.wait(60)
+        verify(path)
+        if path.name == names[2]:
+            last.set()
+
+    monkeypatch.setattr(checkpointing, "verify", slowly)
+    assert whole_checkpoints(tmp_path) == [tmp_path / name for name in names]
+    assert capsys.readouterr().out == ""
+    for name in (names[0], names[2]):
+        (tmp_path / name / "state.json").write_bytes(b"{")
+    monkeypatch.setattr(run_store, "MUCH_TO_READ", 1)
+    assert whole_checkpoints(tmp_path) == [tmp_path / names[1]]
+    assert checkpoints(tmp_path) == [tmp_path / names[1]]
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == f"verifying 3 checkpoints in {tmp_path}, 0 GB"
+    what = "state.json differs from its manifest: it is truncated or was changed; removed"
+    assert others == [f"{tmp_path / name}/{what}" for name in (names[0], names[2])]

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Self
 
@@ -23,10 +22,6 @@ from seq2sweep.train import checkpointing
 JOURNAL_NAME = "journal.jsonl"
 FAILURE_NAME = "failure.json"
 """What a trial that failed says of it, until it begins again."""
-READERS = 8
-"""Checkpoints that are verified at once."""
-MUCH_TO_READ = 10e9
-"""Bytes of checkpoints of which it is said that they are read: a few seconds or more."""
 _CHECKPOINT = re.compile(r"(step|interrupted)-\d{8,}")
 
 
@@ -122,28 +117,16 @@ def remove_damaged(folder: Path) -> list[Path]:
     Nothing can resume from them, and none may be counted among those that are kept. Only whoever
     holds `only_writer` may do this. UserError for a link to a disk that is not there.
     """
-    found, whole = checkpoints(folder), []
-    size = sum(file.lstat().st_size for path in found for file in path.glob("*"))
-    if size >= MUCH_TO_READ:
-        console.say(f"verifying {len(found)} checkpoints in {folder}, {size / 1e9:.0f} GB")
-    with ThreadPool(READERS) as threads:  # a sum is computed without the interpreter's lock
-        for path, damage in zip(found, threads.imap(_damage, found), strict=True):
-            if damage is None:
-                whole.append(path)
-            else:
-                remove(path)
-                console.say(f"{damage}; removed")
+    whole = []
+    for path in checkpoints(folder):
+        _require_target(path, "train without that checkpoint")
+        try:
+            checkpointing.verify(path)
+            whole.append(path)
+        except checkpointing.CheckpointError as damage:
+            remove(path)
+            console.say(f"{damage}; removed")
     return whole
-
-
-def _damage(path: Path) -> checkpointing.CheckpointError | None:
-    """What is wrong with a checkpoint, if anything is."""
-    _require_target(path, "train without that checkpoint")
-    try:
-        checkpointing.verify(path)
-    except checkpointing.CheckpointError as damage:
-        return damage
-    return None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import dataset_sync, layout
 from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
-from seq2sweep.runs.run_store import RunStatus, RunStore, Sync
+from seq2sweep.runs.run_store import RunStatus, RunStore, Sync, whole_checkpoints
 from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage.atomic import remove, sha256, whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
@@ -144,7 +144,7 @@ class RemoteRunStore(RunStore):
         if layout.checkpoints(self.folder) and not self.uploaded():
             with self._as_writer() as lease:
                 self._sign()
-                newest_first = layout.remove_damaged(self.folder)[::-1]
+                newest_first = whole_checkpoints(self.folder)[::-1]
                 for path in sorted(newest_first, key=is_regular, reverse=True):
                     self._upload(path, lease)
 
@@ -228,7 +228,7 @@ class RemoteRunStore(RunStore):
         there = self.objects.read(_WRITER_NAME)
         if there and name.exists() and name.read_bytes() == there:
             self.journal.fetch(or_longer=True)  # if a power failure has cut the one here
-            for path in layout.remove_damaged(self.folder):
+            for path in whole_checkpoints(self.folder):
                 self._upload(path, lease)
         else:
             for path in layout.checkpoints(self.folder):

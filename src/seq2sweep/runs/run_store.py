@@ -11,9 +11,11 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from seq2sweep import console
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, layout
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_regular, last_step
@@ -21,6 +23,7 @@ from seq2sweep.runs.watchdog import hang_logs, keep_log
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
 from seq2sweep.storage.retry import repeating, storage_serves
+from seq2sweep.train import checkpointing
 from seq2sweep.train.checkpointing import MANIFEST
 
 if TYPE_CHECKING:
@@ -35,6 +38,10 @@ Ending = Literal["finished", "stopped early", "failed"]
 """How a training can end, of a run or of a trial. One that was interrupted has not ended."""
 Status = Ending | Literal["interrupted"]
 """How a process that trains, evaluates or sweeps can end."""
+READERS = 8
+"""Checkpoints that are verified at once."""
+MUCH_TO_READ = 10e9
+"""Bytes of checkpoints of which it is said that they are read: a few seconds or more."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ class RunStore:
             if newest_only and not read_summary(self.folder):
                 newest = layout.resume_point(self.folder)
                 return self._as_status([newest] if newest else [])
-            status = self._as_status(layout.remove_damaged(self.folder))
+            status = self._as_status(whole_checkpoints(self.folder))
             # It may have been killed before it could. Not for settings that are refused.
             if status.finished and self.retention and not self._missing(status):
                 layout.prune(self.folder, self.retention, status.checkpoints[-1])
@@ -328,6 +335,25 @@ class RunStore:
     @property
     def _stop_file(self) -> Path:
         return self.folder / f"stop-{self.attempt}"
+
+
+def whole_checkpoints(folder: Path) -> list[Path]:
+    """As `layout.remove_damaged`, with several read at once where all are whole."""
+    found = layout.checkpoints(folder)
+    size = sum(file.lstat().st_size for path in found for file in path.glob("*"))
+    if size >= MUCH_TO_READ:
+        console.say(f"verifying {len(found)} checkpoints in {folder}, {size / 1e9:.0f} GB")
+    with ThreadPool(READERS) as threads:  # a sum is computed without the interpreter's lock
+        whole = all(threads.imap_unordered(_is_whole, found))
+    return found if whole else layout.remove_damaged(folder)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        checkpointing.verify(path)
+    except (checkpointing.CheckpointError, OSError):
+        return False
+    return True
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
