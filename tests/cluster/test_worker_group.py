@@ -54,6 +54,10 @@ def test_only_workers_on_several_nodes_choose(monkeypatch: pytest.MonkeyPatch) -
         assert started[-1] is group
 
 
+def test_workers_wait_for_each_other_however_long_their_job_is_suspended() -> None:
+    assert worker_group.NodeToNode().timeout_s >= 7 * 24 * 3600
+
+
 def test_workers_of_our_own_ray_meet_by_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,6 +287,27 @@ def test_what_waiting_does_not_mend_is_told_after_the_usual_tries(
     assert sum(slept) == sum(PAUSES)
 
 
+def test_a_suspended_job_has_not_waited_for_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock runs on while it is."""
+    waits = threading.Event()
+
+    class Slow(RunStore):
+        def keep(self, checkpoint: Path) -> None:
+            assert waits.wait(60)
+
+    monkeypatch.setattr(event_writer, "PULSE_SECONDS", 0.01)
+    with EventWriter(Slow(tmp_path)) as writer:
+        writer.write(CheckpointDue(4, {}, snapshot))
+        # Each look at it is a day after the one before.
+        clock = SimpleNamespace(monotonic=map(float, itertools.count(0, 86400)).__next__)
+        monkeypatch.setattr(event_writer, "time", clock)
+        pulses = itertools.count()
+        writer.wait(lambda: waits.set() if next(pulses) == 3 else None)
+        monkeypatch.undo()
+
+
 def test_a_checkpoint_that_is_never_kept_is_the_storages_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -153,13 +154,19 @@ class Start(StartWatch):
 # --- the network that they talk over -------------------------------------------------------------
 
 
+@dataclass
 class NodeToNode(TorchConfig):  # type: ignore[misc]
     """Ray's process group of torch, on the interface that has Ray's address.
+
+    timeout_s: seconds that workers wait for each other. A hang is the watchdog's to end; this clock
+    runs on while a job is suspended.
 
     In a Ray of our own that is the loopback interface. Left alone, gloo takes the address that the
     host's name stands for, which on Debian is 127.0.1.1: no other node gets there. NCCL guesses,
     and takes Docker's bridge at times.
     """
+
+    timeout_s: int = 7 * 24 * 3600
 
     @property
     def backend_cls(self) -> Any:
