@@ -438,9 +438,13 @@ def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
             [],
             "checkpoints up to step 60 are not in {}: training goes on after step 0",
         ),
-        ([20, 40, 60], [20], "checkpoints up to step 60 are not in {}: training goes on after "),
-        # As a kill leaves them while the newest is written.
-        ([20, 40], [20], None),
+        (
+            [20, 40, 60, 80],
+            [20],
+            "checkpoints up to step 80 are not in {}: training goes on after ",
+        ),
+        # As a kill leaves them while one is written, and the next waits for it.
+        ([20, 40, 60], [20], None),
         ([20], [], None),
         ([], [], None),
         ([20, 40, 60, "finished"], [40], "checkpoints up to step 60 are not in {}"),

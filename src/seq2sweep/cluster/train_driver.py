@@ -147,8 +147,9 @@ def _say_what_is_lost(store: RunStore, status: RunStatus) -> None:
     path = store.folder / JOURNAL_NAME
     due = store.retried(lambda: [e["step"] for e in journal.entries(path, CheckpointDue.kind)])
     lost = {step for step in due if step > status.step}
-    # A kill comes before the newest is whole, unless the run has finished since.
-    if len(lost) > 1 or (lost and status.summary):
+    # A kill comes before the newest is whole, and perhaps the one that it waits for, unless the run
+    # has finished since.
+    if len(lost) > 2 or (lost and status.summary):
         console.say(
             f"checkpoints up to step {max(lost)} are not in {store.location}: training goes on "
             f"after step {status.step}, and what it repeats is not told again; if they are "
