@@ -54,7 +54,7 @@ def work(config: Config) -> None:
         stage.write_metrics("silver", {}, {})
         stage.leave_unused(project_files.SILVER)
         return
-    with only_maker(PARSED, LOCK):
+    with only_maker(PARSED, LOCK, "the folder of the project"):
         _parse(config)
 
 

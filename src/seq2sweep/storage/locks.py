@@ -101,10 +101,15 @@ def only_export(folder: Path) -> AbstractContextManager[None]:
     return _lock_for_now(folder.parent / f".{folder.name}.lock", taken, "FOLDER")
 
 
-def only_maker(folder: Path, lock: Path) -> AbstractContextManager[None]:
+def only_maker(
+    folder: Path, lock: Path, setting: str = "cluster.storage"
+) -> AbstractContextManager[None]:
     """Hold a folder that may not be there yet by a lock elsewhere, which is removed when the block
-    ends; UserError when another process does."""
-    return _lock_for_now(lock, _at_work(folder), "cluster.storage")
+    ends; UserError when another process does.
+
+    setting: what names a folder on another disk, where this one knows no locks.
+    """
+    return _lock_for_now(lock, _at_work(folder), setting)
 
 
 @contextlib.contextmanager
