@@ -370,6 +370,22 @@ def lines(result: TrialResult) -> list[str]:
     return result.translations.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.parametrize(("count", "certain"), [(5, False), (6, True)])
+def test_a_few_sentences_leave_any_difference_possible(
+    config: Config, results: list[TrialResult], tmp_path: Path, count: int, certain: bool
+) -> None:
+    """Their draws are so much alike that two models would be found to be alike."""
+    references = tmp_path / "few.target.txt"
+    write_lines(references, REFERENCES[:1] * count)
+    for result in results:
+        if result.status == "finished":
+            write_lines(result.translations, REFERENCES[:1] * count)
+    found = sweep_report.significance(config, results, references)
+    assert found
+    for one in found.values():
+        assert (one["low"], one["high"]) == ((0, 0) if certain else (-100, 100))
+
+
 def test_variants_are_compared_with_the_base_over_all_seeds(
     config: Config, results: list[TrialResult], references: Path
 ) -> None:

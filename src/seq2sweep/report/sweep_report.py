@@ -37,6 +37,8 @@ FIGURES = ("signature", "flops", "mfu", "device_hours", "energy_kwh")
 Span = tuple[float, float]
 """Unix seconds, from and to."""
 
+FEWEST_SENTENCES = 6
+"""Draws of fewer are so much alike that an interval of theirs tells nothing: of one all are."""
 MOST_POINTS = 1000
 """Of a learning curve; more are thinned out evenly."""
 ORIGIN = {name: "train_precision" if name == "precision" else name for name in hardware.ORIGIN}
@@ -313,7 +315,10 @@ def significance(
         return None
     base, of = _texts(files.pop(name)), _scorer(config, references)
     variants = console.progress(files.items(), "compare with base", "variants", len(files))
-    return {name: against_base(base, _texts(own), of) for name, own in variants}
+    found = {name: against_base(base, _texts(own), of) for name, own in variants}
+    if of.sentences < FEWEST_SENTENCES:
+        found = {name: of_one | {"low": -100.0, "high": 100.0} for name, of_one in found.items()}
+    return found
 
 
 def _texts(files: Sequence[Path]) -> list[list[str]]:
