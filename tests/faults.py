@@ -386,7 +386,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/train_driver.py": [
             ("raise type(cause)(str(cause)) from None", "raise UserError(str(cause)) from None"),
             ("        self.store.check_lease()\n", ""),
-            ("if len(lost) > 1 or (lost and status.summary):", "if lost:"),
+            ("if len(lost) > 2 or (lost and status.summary):", "if lost:"),
             (" or (lost and status.summary):", ":"),
             ("if step > status.step}", "}"),
         ],

@@ -90,6 +90,19 @@ def test_what_is_for_another_store_is_left_alone(
         "for other stores: set tracking.uri and tracking.experiment to theirs"
     )
     assert len(outboxes(storage / "tracking")) == 2
+    # A store of this address that is lost left its id there.
+    store = f"{'0' * 32} sqlite:///{project / 'mlflow.db'}"
+    lost = Addressee(store, "seq2sweep", str(project))
+    with Recorder(storage / "tracking", "lost", kind="test", name="lost", to=lost):
+        pass
+    assert main(["sync"]) == 0
+    said = capsys.readouterr().out
+    assert f"; one has this address and the id {'0' * 32}: if it is gone, make that" in said
+    Path("mlflow.db.id").write_text("0" * 32)
+    assert main(["sync"]) == 0
+    said = capsys.readouterr().out
+    assert "1 run(s) in" in said
+    assert "has this address" not in said
     # In a project's own folder, which may have been moved since, there are no others'.
     Path("runs").mkdir()
     (storage / "tracking").rename("runs/tracking")

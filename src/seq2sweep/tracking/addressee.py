@@ -60,9 +60,10 @@ def _id_beside(file: Path) -> str | None:
 
 
 def _is_here(uri: str) -> bool:
-    """Whether each machine has a server or database of its own at this address."""
-    host = urlsplit(uri).hostname  # of a database none: it is reached by a file
-    return host in (None, "localhost") or ipaddress.ip_address(str(host)).is_loopback
+    """Whether each machine has a server or database of its own at this address, for all that it
+    says: one without a host may name it elsewhere."""
+    host = urlsplit(uri).hostname
+    return host == "localhost" or (host and ipaddress.ip_address(host).is_loopback) or False
 
 
 @dataclass(frozen=True)

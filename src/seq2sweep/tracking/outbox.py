@@ -56,12 +56,12 @@ GONE = "was gone without having ended the run"
 _LOCK_SECONDS = 5.0
 
 
-_ID = re.compile("[0-9a-f]{32} ")
+_ID = re.compile("^[0-9a-f]{32} ")
 
 
 def address_of(store: str) -> str:
     """The address of a store, without the id that `addressee.named` puts before it."""
-    return _ID.sub("", store, count=1) if _ID.match(store) else store
+    return _ID.sub("", store)
 
 
 class DamagedRecordError(UserError):

@@ -24,7 +24,7 @@ from seq2sweep.tracking import SLOWEST_UPLOAD
 from seq2sweep.tracking.delivery import ATTEMPTS, FailedRequestError, UnavailableError
 from seq2sweep.tracking.lineage import LINEAGE, document, tags
 from seq2sweep.tracking.mlflow_store import destination, reason
-from seq2sweep.tracking.outbox import outboxes
+from seq2sweep.tracking.outbox import address_of, outboxes
 from seq2sweep.tracking.recorder import Recorder
 from seq2sweep.tracking.relay import BUSY, Relay
 
@@ -230,8 +230,13 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
         raise OperationalError(_refusal(root / name, why) + more)
     done = f"recorded in MLflow: {relay.applied} record(s)" if relay.applied else ""
     if foreign := _left_to_others(relay):
-        done = f"{done or 'nothing is left to record'}; {foreign} run(s) in {root} were recorded "
-        done += "elsewhere, for other stores: set tracking.uri and tracking.experiment to theirs"
+        done = f"{done or 'nothing is left to record'}; {len(foreign)} run(s) in {root} were "
+        done += "recorded elsewhere, for other stores: set tracking.uri and tracking.experiment to "
+        done += "theirs"
+        alike = [one for one in {*foreign} if address_of(one) == address_of(relay.store)]
+        if alike:
+            done += f"; one has this address and the id {alike[0].partition(' ')[0]}: if it is "
+            done += "gone, make that the content of mlflow.db.id"
     if whole:
         return done or "nothing is left to record"
     counts = Counter(relay.waiting.values())
@@ -239,15 +244,17 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
     return f"{done or 'nothing recorded'}; {why}"
 
 
-def _left_to_others(relay: Relay) -> int:
-    """Outboxes that other stores do not hold whole; a training's stays when they do."""
-    count = 0
+def _left_to_others(relay: Relay) -> list[str]:
+    """For each outbox that other stores do not hold whole one of these; a training's stays when
+    they do."""
+    stores = []
     for box in outboxes(relay.root):
         # Removed in between, or another user's.
         with contextlib.suppress(OSError):
             have = relay.cursor(box).holders(box.path.stat().st_size)
-            count += bool(relay.to.awaiting(box) - have - {relay.to.place})
-    return count
+            if others := relay.to.awaiting(box) - have - {relay.to.place}:
+                stores.append(min(others)[0])
+    return stores
 
 
 def _deliver(relay: Relay) -> bool:
