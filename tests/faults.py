@@ -889,7 +889,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
             ('"weights": [parser.weights for parser in parsers],\n        "search"', '"search"'),
             ("pairs - kept)", "pairs)"),
             ("beam=config.self_training.beam", "beam=config.evaluate.beam"),
-            ("    with only_maker(PARSED, LOCK):", "    if True:"),
+            ('    with only_maker(PARSED, LOCK, "the folder of the project"):', "    if True:"),
             ('"agreed_share": agreed / parsed', '"agreed_share": agreed / counts["words_parsed"]'),
         ],
         "pipeline/student.py": [
