@@ -98,10 +98,16 @@ def test_what_is_for_another_store_is_left_alone(
     assert main(["sync"]) == 0
     said = capsys.readouterr().out
     assert f"; one has this address and the id {'0' * 32}: if it is gone, make that" in said
+    # With that id it is this store, and so is one of another experiment and project.
+    with Recorder(
+        storage / "tracking", "other", kind="test", name="other",
+        to=Addressee(store, "another", "/their/clone"),
+    ):  # fmt: skip
+        pass
     Path("mlflow.db.id").write_text("0" * 32)
     assert main(["sync"]) == 0
     said = capsys.readouterr().out
-    assert "1 run(s) in" in said
+    assert "2 run(s) in" in said
     assert "has this address" not in said
     # In a project's own folder, which may have been moved since, there are no others'.
     Path("runs").mkdir()

@@ -233,7 +233,8 @@ def sync(root: Path, uri: str, experiment: str, artifacts: Path) -> str:
         done = f"{done or 'nothing is left to record'}; {len(foreign)} run(s) in {root} were "
         done += "recorded elsewhere, for other stores: set tracking.uri and tracking.experiment to "
         done += "theirs"
-        alike = [one for one in {*foreign} if address_of(one) == address_of(relay.store)]
+        here = address_of(relay.store)
+        alike = sorted(one for one in {*foreign} - {relay.store} if address_of(one) == here)
         if alike:
             done += f"; one has this address and the id {alike[0].partition(' ')[0]}: if it is "
             done += "gone, make that the content of mlflow.db.id"
