@@ -12,6 +12,7 @@ import shutil
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from seq2sweep.errors import NO_RIGHT, NO_ROOM, OperationalError, first_line
@@ -35,6 +36,22 @@ def write_whole(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def first_of_processes(path: Path) -> Iterator[Path]:
+    """A file beside `path` for the block to make, which gets its name unless another process has
+    made one meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        yield beside
+        try:
+            path.hardlink_to(beside)
+        except FileExistsError:
+            pass
+        except OSError:
+            beside.rename(path)  # a file system without hard links
 
 
 @contextlib.contextmanager

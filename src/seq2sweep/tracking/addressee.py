@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import ipaddress
-import os
 import re
 import uuid
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import first_of_processes, write_whole
 from seq2sweep.tracking.outbox import Cursor, DamagedRecordError, Outbox, address_of
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -40,21 +40,8 @@ def named(uri: str, file: Path | None) -> str:
 def _id_beside(file: Path) -> str | None:
     path = file.with_name(f"{file.name}.id")
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
-        try:
-            with beside.open("w", encoding="utf-8") as stream:
-                stream.write(uuid.uuid4().hex)
-                stream.flush()
-                os.fsync(stream.fileno())
-            try:
-                path.hardlink_to(beside)
-            except FileExistsError:
-                pass  # another process was faster
-            except OSError:
-                beside.rename(path)  # a file system without hard links
-        finally:
-            beside.unlink(missing_ok=True)
+        with first_of_processes(path) as beside:
+            write_whole(beside, uuid.uuid4().hex)
     found = path.read_text(encoding="utf-8").strip()
     return found if re.fullmatch("[0-9a-f]{32}", found) else None
 
@@ -63,7 +50,9 @@ def _is_here(uri: str) -> bool:
     """Whether each machine has a server or database of its own at this address, for all that it
     says: one without a host may name it elsewhere."""
     host = urlsplit(uri).hostname
-    return host == "localhost" or (host and ipaddress.ip_address(host).is_loopback) or False
+    if host is None:
+        return False
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -30,6 +29,7 @@ from seq2sweep.errors import OperationalError, UserError, first_line
 from seq2sweep.health import Finding
 from seq2sweep.ports import listening, port_number
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import first_of_processes
 from seq2sweep.tracking import DATABASES, SERVERS, check_address, check_environment, is_server
 from seq2sweep.tracking.outbox import outboxes_folder
 
@@ -152,16 +152,8 @@ def open_store(uri: str, artifacts: str) -> Any:
     """
     path = sqlite_file(uri)
     if path and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
-            beside = Path(folder) / path.name
+        with first_of_processes(path) as beside:
             SqlAlchemyStore(f"sqlite:///{beside}", artifacts).engine.dispose()
-            try:
-                os.link(beside, path)
-            except FileExistsError:
-                pass  # another process was faster
-            except OSError:
-                beside.rename(path)  # a file system without hard links
     if not is_server(uri):
         engine = sqlalchemy.create_engine(uri)
         try:
