@@ -6,14 +6,11 @@ An unknown key, a missing one that has no default, or a value of the wrong type 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
-import math
 import operator
-import types
 import typing
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +20,7 @@ import yaml
 
 from seq2sweep import yaml_text
 from seq2sweep.config import kinds_of_parts
+from seq2sweep.config.conversion import convert
 from seq2sweep.config.fields import LONGEST_SHOWN, must, shown
 from seq2sweep.config.schema import Config
 from seq2sweep.errors import UserError, did_you_mean
@@ -297,7 +295,7 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
     if len(_sections(kind)) > 1:
         options = architectures()
         architecture = values.get("architecture", next(iter(options)))
-        kind = options[_convert(Literal[*options], architecture, f"{prefix}architecture", name)]
+        kind = options[convert(Literal[*options], architecture, f"{prefix}architecture", name)]
     hints = _hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in values:
@@ -316,7 +314,7 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
         else:
             if (folder := field.metadata["kinds"]) and hint is str:
                 hint = Literal[kinds_of_parts.names(folder)]
-            built[key] = _convert(hint, values[key], dotted, name)
+            built[key] = convert(hint, values[key], dotted, name)
     return kind(**built)
 
 
@@ -333,68 +331,3 @@ def _unknown(key: str, known: list[str], name: str, architecture: str) -> str:
     near = did_you_mean(key, known, cutoff=0.5)
     siblings = [k for k in known if k.startswith("".join(key.rpartition(".")[:2]))]
     return f"{name}: unknown key {key}" + (near or f"; known: {', '.join(siblings or known)}")
-
-
-WORDS: Mapping[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text (in quotes if YAML reads it as something else)",
-    dict[str, Any]: "a mapping, such as {}",
-    tuple[str, ...]: "a list of texts",
-    tuple[int, ...]: "a list of whole numbers",
-    tuple[float, ...]: "a list of numbers",
-}
-"""What a value of a type must be, in an error message."""
-
-
-def _convert(hint: Any, value: Any, key: str, name: str) -> Any:
-    """A value as its field has it. Raises UserError for one of another type."""
-
-    def wrong(expected: str, options: Sequence[str] = (), odd: Any = None) -> UserError:
-        near = did_you_mean(odd, options) if isinstance(odd, str) else ""
-        words = expected + ", ".join(options) + near
-        return UserError(f"{name}: {must(key, words, value)}")
-
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        hint, other = typing.get_args(hint)
-        options = typing.get_args(other)
-        if value in (options or (None,)):
-            return value
-        if options and type(value) is not hint:
-            raise wrong(f"{WORDS[hint]} or ", options, value)
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        if value not in inner:
-            raise wrong("one of ", inner, value)
-    elif origin is tuple:
-        kind, options = inner[0], typing.get_args(inner[0])
-        listed = isinstance(value, list | tuple)
-        items = [_number(i) if kind is float else i for i in (value if listed else [value])]
-        odd = [i for i in items if (i not in options if options else type(i) is not kind)]
-        if odd or not listed:
-            each = ("a list, each one of ", options, next(iter(odd), None))
-            raise wrong(*each) if options else wrong(WORDS[hint])
-        value = tuple(items)
-    elif origin is dict:
-        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise wrong(WORDS[hint])
-        value = dict(value)
-    elif hint is float:
-        if (number := _number(value)) is None:
-            raise wrong(WORDS[hint])
-        return number
-    # type, not isinstance: true and false are no whole numbers here.
-    elif type(value) is not hint:
-        raise wrong(WORDS[hint])
-    if any(isinstance(i, str) and "\n" in i for i in (value if origin is tuple else [value])):
-        raise wrong("text of one line")
-    return value
-
-
-def _number(value: Any) -> float | None:
-    """A finite one, or None; YAML 1.1 reads 1e-4 (no dot) as text."""
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        if not isinstance(value, bool) and math.isfinite(number := float(value)):
-            return number
-    return None
