@@ -26,15 +26,13 @@ from seq2sweep.cluster.tune_runner import idle_gpus, require_room, run_sweep
 from seq2sweep.config import KEEPING_FAILURES, Config
 from seq2sweep.config.scores import SCORES, Score
 from seq2sweep.data import files
-from seq2sweep.data.bitext import Bitext, read_training_header, require_positions
+from seq2sweep.data.bitext import Bitext, read_training_header
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.evaluate.attention.trial_heads import TrialScorer
 from seq2sweep.evaluate.evaluation import Data
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.jobs import entrypoint
-from seq2sweep.model.building import build
-from seq2sweep.model.layers import LEARNED_POSITIONS
 from seq2sweep.report.aggregate import aggregate
 from seq2sweep.report.formats import table_files
 from seq2sweep.report.pareto import cheapest
@@ -54,7 +52,7 @@ from seq2sweep.report.sweep_report import (
 from seq2sweep.reproduce.run_record import Source
 from seq2sweep.runs.layout import checkpoint_step, run_folder
 from seq2sweep.runs.warm_start import begin_sweep, run_name
-from seq2sweep.stages import stage
+from seq2sweep.stages import preconditions, stage
 from seq2sweep.stages.scoring import record_model
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import contest
@@ -80,7 +78,6 @@ from seq2sweep.tracking.mlflow_store import VARIANTS
 from seq2sweep.tracking.recorder import SCORE, Recorder, named
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep, require_files
-from seq2sweep.train.footprint import longest
 from seq2sweep.train.step import choose_precision
 
 MODEL = "transformer"
@@ -102,7 +99,7 @@ def work(config: Config) -> None:
     console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
-    require_all_positions(chosen, int(header["vocabulary"]["size"]))
+    preconditions.require_all_positions(chosen, int(header["vocabulary"]["size"]))
     require_files(config.sweep, chosen)
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
@@ -152,24 +149,6 @@ def work(config: Config) -> None:
             record_best(best_run, result, header=header, lineage=own, mean=best[config.data.score])
     job = entrypoint.results_of_stage()
     say_end(results, summary, len(refused), seconds, every, job)
-
-
-def require_all_positions(chosen: Sequence[Variant], vocabulary_size: int) -> None:
-    """Raise UserError where a sentence has more tokens than a variant has positions, before any is
-    trained: the mend is another text, of which all of them are trained again."""
-    texts = {split: Bitext.open(project_files.ENCODED, split) for split in ("train", "valid")}
-    if max(map(longest, texts.values())) <= LEARNED_POSITIONS:
-        return  # no model is made in vain: those of fewer positions tell when they are trained
-    for variant in {variant.config.model: variant for variant in reversed(chosen)}.values():
-        with torch.device("meta"):
-            most = build(variant.config.model, vocabulary_size).max_length
-        for split, text in texts.items():
-            try:
-                require_positions(text, split, most)
-            except UserError as error:
-                raise UserError(
-                    f"{variant.name}: {error}; or leave this row out of the sweep"
-                ) from None
 
 
 def record(

@@ -25,7 +25,7 @@ from seq2sweep.model.architecture import transformer
 from seq2sweep.report.sweep_report import summarise
 from seq2sweep.reproduce.run_record import Source
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.stages import stage
+from seq2sweep.stages import preconditions, stage
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import console_lines
 from seq2sweep.sweep.trial_record import TrialResult
@@ -196,16 +196,16 @@ def test_a_text_too_long_for_a_row_is_told_before_any_is_trained(
     asked = {"sweep.space": {"model.positions": ["learned"]}, "sweep.method": "one_at_a_time"}
     chosen, _ = variants(configuration.with_changes(tiny_config, asked))
     size = tiny_corpus.size
-    sweep.require_all_positions(chosen, size)
-    monkeypatch.setattr(sweep, "LEARNED_POSITIONS", 3)
+    preconditions.require_all_positions(chosen, size)
+    monkeypatch.setattr(preconditions, "LEARNED_POSITIONS", 3)
     few = property(lambda model: 3 if model.config.positions == "learned" else 10**9)
     monkeypatch.setattr(transformer.Transformer, "max_length", few)
-    sweep.require_all_positions(chosen[:1], size)
+    preconditions.require_all_positions(chosen[:1], size)
     told = (
         r"^positions=learned.*: line \d+ of the train set .*; or leave this row out of the sweep$"
     )
     with pytest.raises(UserError, match=told):
-        sweep.require_all_positions(chosen, size)
+        preconditions.require_all_positions(chosen, size)
 
 
 def test_too_few_open_files_are_told_before_any_is_trained(

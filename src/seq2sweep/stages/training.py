@@ -16,13 +16,10 @@ from seq2sweep import console, hardware
 from seq2sweep.cluster.session import ray_session
 from seq2sweep.cluster.train_driver import run_training
 from seq2sweep.config import Config, is_address
-from seq2sweep.data.bitext import Bitext, require_positions
-from seq2sweep.data.files import CHECKPOINTS, RECEIPT, header_name
+from seq2sweep.data.files import CHECKPOINTS, RECEIPT
 from seq2sweep.decode.receipt import receipt, weights_entry
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.model import flops
-from seq2sweep.model.building import build
-from seq2sweep.project_files import ENCODED
 from seq2sweep.report.markdown import markdown_table
 from seq2sweep.runs import pass_size
 from seq2sweep.runs.layout import (
@@ -35,7 +32,7 @@ from seq2sweep.runs.layout import (
 from seq2sweep.runs.run_store import RunStatus, RunStore
 from seq2sweep.runs.stores import driver_store
 from seq2sweep.runs.warm_start import begin, run_name
-from seq2sweep.stages import stage
+from seq2sweep.stages import preconditions, stage
 from seq2sweep.storage.atomic import whole_folder
 from seq2sweep.storage.retry import in_thread
 from seq2sweep.tracking.lineage import (
@@ -54,7 +51,6 @@ from seq2sweep.tracking.lineage import (
 from seq2sweep.tracking.recorder import COST, Recorder, named, present
 from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.train import checkpointing
-from seq2sweep.train.footprint import longest
 
 MADE_BY = "made_by.json"
 """In the folder of a training: what `lineage.made_by` says of the last process that trained."""
@@ -74,7 +70,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     """
     header = stage.training_header(config, encoded)
     vocabulary_size = int(header["vocabulary"]["size"])
-    require_test_positions(config, encoded)
+    preconditions.require_test_positions(config, encoded)
     parameter_count = flops.parameter_count(config.model, vocabulary_size)
     origin = stage.origin(header, config)
     run_of = run_name(origin.identity)
@@ -130,22 +126,6 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
             source.record(run, config, trained=status.summary, weights=kept, curves=curves)
     say_end(metrics, len(kept), exported_to)
     return folder
-
-
-def require_test_positions(config: Config, encoded: Path) -> None:
-    """Raise UserError where a test sentence, if these are there, has more tokens than the model has
-    positions: else that would be told when it has been trained.
-
-    encoded: the folder of what it is trained on. It has longer sentences, as a rule; of these the
-    workers tell when they start, and no model is built here.
-    """
-    if not (ENCODED / header_name("test")).exists():
-        return
-    test = Bitext.open(ENCODED, "test")
-    trained_on = max(longest(Bitext.open(encoded, split)) for split in ("train", "valid"))
-    if longest(test) > trained_on:
-        model = build(config.model, int(test.header["vocabulary"]["size"]))
-        require_positions(test, "test", model.max_length)
 
 
 def say_end(metrics: dict[str, Any], checkpoints: int, exported_to: Path) -> None:
