@@ -99,7 +99,9 @@ def work(config: Config) -> None:
     console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
-    preconditions.require_all_positions(chosen, int(header["vocabulary"]["size"]))
+    pieces = int(header["vocabulary"]["size"])
+    preconditions.require_all_positions(chosen, pieces)
+    preconditions.require_all_saved(config, chosen, pieces)
     require_files(config.sweep, chosen)
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)
@@ -358,6 +360,8 @@ def train(
         data = Bitext.open(project_files.ENCODED, "train")
 
         def run_final(asked: Sequence[Variant], hear: OnTrial) -> list[TrialResult]:
+            models = [one.config.model for one in asked]  # as a search has combined the parts
+            preconditions.require_saved(models, int(header["vocabulary"]["size"]))
             return run(asked, final=True, on_trial=hear)
 
         if config.sweep.method == "table2":

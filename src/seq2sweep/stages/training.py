@@ -70,6 +70,7 @@ def train_on(encoded: Path, config: Config, name: str, exported_to: Path, about:
     """
     header = stage.training_header(config, encoded)
     vocabulary_size = int(header["vocabulary"]["size"])
+    preconditions.require_saved([config.model], vocabulary_size)
     preconditions.require_test_positions(config, encoded)
     parameter_count = flops.parameter_count(config.model, vocabulary_size)
     origin = stage.origin(header, config)
