@@ -197,6 +197,37 @@ def test_what_a_kind_takes_from_a_module_beside_it_is_its_code(
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        'components.feed_forward("swiglu")',
+        "feed_forward('swiglu')",
+        "parts.feed_forward(kind='swiglu')",
+    ],
+)
+@pytest.mark.parametrize("through", [False, True])
+def test_a_kind_that_another_gets_by_its_name_is_its_code(
+    call: str, through: bool, model: Path
+) -> None:
+    """As `model/architecture/transformer.py` gets its parts; also in a module beside it. Not what
+    all trainings import, and no other function that is called as a part."""
+    parts = 'components.norm("layernorm"), x.norm("fro"), components.norm(kind)'
+    statements = f"from seq2sweep.model import components\nPARTS = {call}, {parts}\n"
+    file = model / "mixer" / "mine.py"
+    if through:
+        (model / "gates.py").write_text(statements, "utf-8")
+        statements = "from seq2sweep.model.gates import PARTS\nMine = PARTS\n"
+    file.write_text(statements, "utf-8")
+    swiglu = model / "feed_forward" / "swiglu.py"
+    swiglu.write_text(swiglu.read_text("utf-8") + '\nOTHER = mixer("mine")\n', "utf-8")
+    before = kinds_of_parts.code("mixer", "mine")
+    for edited, same in ((swiglu, False), (model / "norm" / "layernorm.py", True)):
+        edited.write_text(edited.read_text("utf-8") + "\nMORE = 2\n", "utf-8")
+        now = kinds_of_parts.code("mixer", "mine")
+        assert (now == before) is same, edited
+        before = now
+
+
+@pytest.mark.parametrize(
     ("before", "after", "same"),
     [
         (

@@ -5,9 +5,10 @@ Nothing of `seq2sweep.model` is imported here: PyTorch takes a second to load.
 
 from __future__ import annotations
 
+import ast
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from seq2sweep import code_fingerprint
@@ -58,18 +59,48 @@ def _imported(files: Mapping[str, Path]) -> set[str]:
 
 
 def _files(file: Path) -> dict[str, Path]:
-    """A kind's file, those of kinds that it imports, and of what else these import that no default
-    does, by module."""
-    name, root = _module(file), MODEL.parents[1]
-    own = code_fingerprint.modules(name, root, without=_shared(root) - {name})
-    found = [file]
+    """A kind's file, those of kinds that it imports or gets by their names, and of what else these
+    import that no default does, by module."""
+    root = MODEL.parents[1]
+    found, files = [file], dict[str, Path]()
     for path in found:
-        for _, module in code_fingerprint.imports(code_fingerprint.text_of(path), _module(path)):
-            parts = module.split(".")
-            if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
-                other = MODEL / parts[2] / f"{parts[3]}.py"
-                found += [other] if other.is_file() and other not in found else []
-    return {_module(path): path for path in found} | own
+        name = _module(path)
+        own = code_fingerprint.modules(name, root, without=_shared(root) - {name})
+        others = [*_imported_kinds(path), *_named_kinds(own.values())]
+        found += [other for other in dict.fromkeys(others) if other not in found]
+        files |= {name: path} | own
+    return files
+
+
+def _imported_kinds(path: Path) -> Iterator[Path]:
+    """The files of kinds that a kind's file imports."""
+    for _, module in code_fingerprint.imports(code_fingerprint.text_of(path), _module(path)):
+        parts = module.split(".")
+        if parts[:2] == ["seq2sweep", "model"] and len(parts) > 3:
+            other = MODEL / parts[2] / f"{parts[3]}.py"
+            if other.is_file():
+                yield other
+
+
+def _named_kinds(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files of kinds that these get as `components.norm("rmsnorm")`, by a name that stands
+    there; not of those that are part of the code of all trainings."""
+    for path in paths:
+        for folder, kind in _calls(code_fingerprint.text_of(path)):
+            if folder and kind in names(folder) and not is_shared(folder, kind):
+                yield MODEL / folder / f"{kind}.py"
+
+
+@functools.lru_cache(maxsize=256)
+def _calls(text: str) -> tuple[tuple[str, str], ...]:
+    """The last name of each thing that Python code calls with a text, and the text."""
+    return tuple(
+        (getattr(node.func, "attr", getattr(node.func, "id", "")), given.value)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        for given in (*node.args, *(keyword.value for keyword in node.keywords))
+        if isinstance(given, ast.Constant) and isinstance(given.value, str)
+    )
 
 
 def _module(file: Path) -> str:
