@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import pytest
 
 from seq2sweep import code_fingerprint, presets
 from seq2sweep import config as configuration
-from seq2sweep.config import kinds_of_parts
+from seq2sweep.config import Config, TransformerConfig, kinds_of_parts, loading
+from seq2sweep.config.architectures import TARGET_SYMBOLS
+from seq2sweep.config.fields import field
 from seq2sweep.errors import UserError
 from seq2sweep.jobs import dvc_stages
 
@@ -150,6 +155,81 @@ def test_architectures_are_named_by_the_rows_of_table_2() -> None:
 
     assert sorted(named(["all"])) == ["bytenet", "convolutional", "recurrent"]
     assert named(["bytenet"]) == ["bytenet"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MineConfig:
+    """A model of one's own, one of whose keys is called as another thing of the Transformer."""
+
+    PUBLISHED_OPTIMIZER: ClassVar[str] = "adam"
+
+    architecture: Literal["mine"] = field("the model", kinds="architecture")
+    layers: int = field("N", at_least=1)
+    d_model: int = field("width", at_least=1)
+    attention: str = field("of scores", kinds="score", default="cosine")
+    cell: str = field("of the recurrence", kinds="cell", default="gru")
+    dropout: float = field("share")
+    tie_embeddings: bool = field("one matrix")
+    target_symbols: int = TARGET_SYMBOLS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithMine(Config):
+    model: TransformerConfig | MineConfig = field("THE MODEL")
+
+
+@pytest.fixture
+def mine(model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the model, with files of such a one."""
+    for name in ("architecture/mine", "score/cosine", "score/sum", "cell/gru", "cell/lstm"):
+        file = model / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("RATE = 1\n", "utf-8")
+    monkeypatch.setattr(loading, "Config", WithMine)
+    loading.architectures.cache_clear()
+    yield model
+    loading.architectures.cache_clear()
+
+
+def kinds_of(config: Config, *sections: str) -> set[str]:
+    """As `folder.kind`."""
+    found = configuration.code_of_kinds(config, *sections)
+    return {name.removeprefix("seq2sweep.model.") for name in found}
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_key_that_several_architectures_have_is_of_each_ones_kinds() -> None:
+    """DVC says that a stage is up to date by this, when a kind's file is edited."""
+    base = configuration.with_changes(
+        configuration.parse(configuration.dump(BASE)),
+        {"model.architecture": "mine", "model.attention": "cosine"},
+    )
+    own = {"architecture.mine", "score.cosine", "cell.gru"}
+    assert kinds_of(base, "model") == own
+    assert kinds_of(configuration.with_changes(base, {"model.attention": "sum"}), "model") == (
+        own - {"score.cosine"} | {"score.sum"}
+    )
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"sweep.space": {"model.architecture": ["mine"]}},
+        {"sweep.space": {"model.layers, model.architecture": [[2, "mine"]]}},
+        {"sweep.base": {"model.architecture": "mine", "model.attention": "cosine"}},
+        {"sweep.method": "table2", "sweep.budget": "flops", "sweep.rows": ["all"],
+         "sweep.scheduler": "none", "sweep.space": {}},
+    ],
+)  # fmt: skip
+def test_what_an_architecture_that_only_a_sweep_names_is_made_of_is_its_code(
+    named: dict[str, Any],
+) -> None:
+    before = configuration.parse(configuration.dump(BASE))
+    config = configuration.with_changes(before, named)
+    assert kinds_of(config, "model") == set()
+    assert kinds_of(config, "model", "sweep") == {"architecture.mine", "score.cosine", "cell.gru"}
+    assert kinds_of(before, "model", "sweep") == set()
 
 
 def test_a_recurrent_mixer_is_no_recurrent_model() -> None:

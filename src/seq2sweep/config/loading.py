@@ -21,6 +21,7 @@ import yaml
 from seq2sweep import yaml_text
 from seq2sweep.config import kinds_of_parts
 from seq2sweep.config.conversion import convert
+from seq2sweep.config.execution import SweepConfig
 from seq2sweep.config.fields import LONGEST_SHOWN, must, shown
 from seq2sweep.config.schema import Config
 from seq2sweep.errors import UserError, did_you_mean
@@ -143,20 +144,34 @@ def code_of_kinds(config: Config, *sections: str) -> dict[str, str]:
     text = functools.partial(json.dumps, ensure_ascii=False)  # a name as it is, in quotes
     named = {key: text(value) for key, value in flatten(config, *sections).items()}
     if not sections or "sweep" in sections:
-        sweep = config.sweep
-        for keys, values in [*sweep.base.items(), *sweep.space.items()]:  # keys joined by commas
-            for key in keys.split(","):
-                named[key.strip()] = named.get(key.strip(), "") + text(values)
-        if sweep.method == "table2":
-            rows = [*architectures()] if "all" in sweep.rows else sweep.rows
-            named["model.architecture"] = named.get("model.architecture", "") + text(rows)
+        for key, values in _swept(config.sweep):
+            named[key] = named.get(key, "") + text(values)
+    every = _fields_of_all(typing.cast(Hashable, Config))
+    pairs = dict.fromkeys((key, field.metadata["kinds"]) for key, field in every)
     return {
         f"seq2sweep.model.{folder}.{kind}": kinds_of_parts.code(folder, kind)
-        for key, field in _fields(typing.cast(Hashable, Config)).items()
-        if (folder := field.metadata["kinds"]) and key in named
+        for key, folder in pairs
+        if folder and key in named
         for kind in kinds_of_parts.names(folder)
         if f'"{kind}"' in named[key] and not kinds_of_parts.is_shared(folder, kind)
     }
+
+
+def _swept(sweep: SweepConfig) -> list[tuple[str, Any]]:
+    """Dotted keys with what a sweep gives them; of an architecture that it names, with the kinds
+    that its section has where nothing names one."""
+    every = [*sweep.base.items(), *sweep.space.items()]  # keys joined by commas
+    found = [(key.strip(), values) for keys, values in every for key in keys.split(",")]
+    if sweep.method == "table2":
+        rows = [*architectures()] if "all" in sweep.rows else sweep.rows
+        found.append(("model.architecture", rows))
+    architecture = [values for key, values in found if key == "model.architecture"]
+    named = json.dumps(architecture, ensure_ascii=False)
+    for name, section in architectures().items():
+        if f'"{name}"' in named:
+            keys = _fields(section, "model.").items()
+            found += [(k, f.default) for k, f in keys if f.metadata["kinds"] and _has_default(f)]
+    return found
 
 
 def kinds(section: Any) -> dict[str, str]:
@@ -189,17 +204,25 @@ def _entries(
 
 @functools.cache
 def _fields(kind: Any, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
-    """Dotted key to field; of several architectures with the keys of all."""
-    hints = typing.get_type_hints(kind)
+    """Dotted key to field; of several architectures with the keys of all, the first one's field."""
     found: dict[str, dataclasses.Field[Any]] = {}
+    for key, field in _fields_of_all(kind, prefix):
+        found.setdefault(key, field)
+    return found
+
+
+@functools.cache
+def _fields_of_all(kind: Any, prefix: str = "") -> tuple[tuple[str, dataclasses.Field[Any]], ...]:
+    """Dotted key and field of each key, once more for each architecture that has it."""
+    hints = typing.get_type_hints(kind)
+    found: list[tuple[str, dataclasses.Field[Any]]] = []
     for field in dataclasses.fields(kind):
         name = prefix + field.name
-        if sections := _sections(hints[field.name]):
-            for section in reversed(sections):
-                found |= _fields(section, f"{name}.")
-        else:
-            found[name] = field
-    return found
+        for section in (sections := _sections(hints[field.name])):
+            found += _fields_of_all(section, f"{name}.")
+        if not sections:
+            found.append((name, field))
+    return tuple(found)
 
 
 def _sections(hint: Any) -> list[Any]:
@@ -221,7 +244,11 @@ def help_texts() -> dict[str, str]:
 
 
 def _is_default(value: Any, field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING and bool(value == _plain(field.default))
+    return _has_default(field) and bool(value == _plain(field.default))
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING
 
 
 def _plain(value: Any) -> Any:
