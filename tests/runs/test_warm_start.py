@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -16,7 +17,9 @@ import pytest
 import torch
 
 from seq2sweep import config as configuration
-from seq2sweep.config import Config
+from seq2sweep.config import Config, loading
+from seq2sweep.config.fields import field
+from seq2sweep.config.schema import TrainConfig
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, warm_start
 from seq2sweep.runs.journal import Journal
@@ -180,6 +183,38 @@ def test_as_published_begins_anew_where_the_rate_of_that_model_does(
     project.run(longer, **architecture)
     assert project.said is not None
     assert project.said.startswith("resumes after step 4 of ") is resumes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnnealedTrain(TrainConfig):
+    smoothing_end: float | None = field("reached at the end", default=None, by_length=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Annealed(Config):
+    train: AnnealedTrain = field("TRAINING")
+
+
+@pytest.mark.parametrize(
+    ("end", "more", "resumes"),
+    [
+        (None, {"train.steps": 5}, True),
+        (0.2, {"train.steps": 5}, False),
+        (0.2, {"train.steps": 4, "train.keep_checkpoints": 3}, True),
+    ],
+)
+def test_more_steps_begin_anew_with_a_key_whose_effect_depends_on_their_number(
+    project: Project, end: float | None, more: Any, resumes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where it has its default, by which nothing does."""
+    monkeypatch.setattr(loading, "Config", Annealed)
+    project.config = configuration.parse(configuration.dump(project.config))
+    own = {"train.smoothing_end": end, "train.checkpoint_every": 2, "train.validate_every": 2}
+    project.run({"train.steps": 4} | own)
+    project.run(own | more)
+    assert project.said is not None
+    assert project.said.startswith("resumes after step ") is resumes
+    assert project.said.startswith("starts a new run: ") is not resumes
 
 
 def test_a_run_of_another_kind_than_the_default_is_no_beginning(project: Project) -> None:

@@ -36,6 +36,7 @@ from seq2sweep.config.loading import flatten as flatten
 from seq2sweep.config.loading import from_dict as from_dict
 from seq2sweep.config.loading import help_texts as help_texts
 from seq2sweep.config.loading import identity as identity
+from seq2sweep.config.loading import keys_by_length as keys_by_length
 from seq2sweep.config.loading import kinds as kinds
 from seq2sweep.config.loading import load as load
 from seq2sweep.config.loading import parse as parse

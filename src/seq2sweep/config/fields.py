@@ -25,12 +25,14 @@ def field(
     rule: Rule | None = None,
     kinds: str | None = None,
     result: bool = True,
+    by_length: bool = False,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """A key; the help text becomes the comment beside it in params.yaml.
 
     at_least, rule: what its value must be, null left out. kinds: the folder of `seq2sweep/model`
     whose modules are what it may name. result: whether another value can change what comes out.
+    by_length: whether with another value than the default a step depends on how many there are.
     default: the value where params.yaml leaves the key out; it enters no identity, so that results
     from before there was the key stay current.
     """
@@ -40,6 +42,7 @@ def field(
     if rule is not None:
         rules.append(rule)
     metadata = {"help": help_text, "rules": rules, "kinds": kinds, "result": result}
+    metadata["by_length"] = by_length
     return dataclasses.field(default=default, metadata=metadata)
 
 

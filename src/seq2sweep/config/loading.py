@@ -180,6 +180,12 @@ def kinds(section: Any) -> dict[str, str]:
     return {f.name: getattr(section, f.name) for f in fields if f.metadata["kinds"]}
 
 
+def keys_by_length() -> set[str]:
+    """Dotted keys, of all architectures, by which a step may depend on how many there are."""
+    every = _fields_of_all(typing.cast(Hashable, Config))
+    return {key for key, field in every if field.metadata["by_length"]}
+
+
 def fingerprint(
     config: Config, *sections: str, of_result: bool = False, without: Collection[str] = ()
 ) -> str:

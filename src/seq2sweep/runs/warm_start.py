@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2sweep import code_fingerprint
-from seq2sweep.config import DEFAULTS, KEEPING, architectures
+from seq2sweep.config import DEFAULTS, KEEPING, architectures, keys_by_length
 from seq2sweep.errors import UserError, first_of
 from seq2sweep.runs import journal
 from seq2sweep.runs.layout import (
@@ -136,7 +136,7 @@ class _ExistingRun:
         own = self.origin.identity
         # A key that one of them lacks has its default there.
         keys = {key for key in {*identity, *own} if identity.get(key) != own.get(key)}
-        if "train.steps" in keys and _optimizer(identity) in OPTIMIZERS_BY_LENGTH:
+        if "train.steps" in keys and _depends_on_length(identity):
             return []
         if not keys <= LENGTH | {PRECISION} or not self._has_kept_the_best(identity):
             return []
@@ -175,6 +175,12 @@ class _ExistingRun:
         own, grid = self.origin.identity, ("train.checkpoint_every", "train.keep_best")
         alike = all(own.get(key) == identity[key] for key in grid)
         return alike or not identity["train.keep_best"]
+
+
+def _depends_on_length(identity: Identity) -> bool:
+    """Whether a step is another one in a run of another length."""
+    # A key that has its default is in no identity.
+    return _optimizer(identity) in OPTIMIZERS_BY_LENGTH or not keys_by_length().isdisjoint(identity)
 
 
 def _optimizer(identity: Identity) -> str:
