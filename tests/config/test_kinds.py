@@ -232,6 +232,34 @@ def test_what_an_architecture_that_only_a_sweep_names_is_made_of_is_its_code(
     assert kinds_of(before, "model", "sweep") == set()
 
 
+@pytest.mark.parametrize(
+    ("hint", "default", "told"),
+    [
+        (str | None, None, "so its type must be str, not str | None: a kind is one name"),
+        (tuple[str, ...], ("relu",), "so its type must be str, not tuple[str, ...]: a kind is"),
+        (Literal["relu", None], None, "so its type must be str, not Literal['relu', None]: a"),
+        (Literal["relu", "swiglu"], "relu", None),
+        (str, "swiglu", None),
+        (str, "swiglo", "the default of model.gate must be one of relu, swiglu, did you mean swig"),
+    ],
+)
+@pytest.mark.parametrize("given", [False, True])
+def test_a_field_that_names_a_kind_is_a_text(
+    hint: Any, default: Any, told: str | None, given: bool
+) -> None:
+    """A mistake in the code, told where params.yaml is read, whether it has the key or not."""
+    gate = field("the gate", kinds="feed_forward", default=default)
+    own = dataclasses.make_dataclass("Own", [("gate", hint, gate)], frozen=True)
+    values = {"gate": default} if given else {}
+    if told is None:
+        assert configuration.section(own, values, "model.").gate == default
+        return
+    with pytest.raises(UserError) as caught:
+        configuration.section(own, values, "model.")
+    assert told.removeprefix("the default of " * given) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_recurrent_mixer_is_no_recurrent_model() -> None:
     space = {"model.encoder_mixer, model.layers": [["recurrent", 2]]}
     config = configuration.with_changes(BASE, {"sweep.space": space})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import operator
 import typing
@@ -339,16 +340,32 @@ def section(kind: Any, values: Any, prefix: str = "", name: str = "params.yaml")
     built = {}
     for key, field in fields.items():
         hint, dotted = hints[key], prefix + key
+        if folder := field.metadata["kinds"]:
+            hint = _of_kinds(hint, folder, dotted)
         if key not in values:
-            if field.default is dataclasses.MISSING:
+            if not _has_default(field):
                 raise UserError(f"{name}: missing key {dotted} ({field.metadata['help']}); add it")
+            if folder:
+                convert(hint, field.default, f"the default of {dotted}", "src/seq2sweep/config")
         elif _sections(hint):
             built[key] = section(hint, values[key], f"{dotted}.", name)
         else:
-            if (folder := field.metadata["kinds"]) and hint is str:
-                hint = Literal[kinds_of_parts.names(folder)]
             built[key] = convert(hint, values[key], dotted, name)
     return kind(**built)
+
+
+def _of_kinds(hint: Any, folder: str, key: str) -> Any:
+    """The type of a key that names a kind, from what its field says."""
+    if hint is str:
+        return Literal[kinds_of_parts.names(folder)]
+    if typing.get_origin(hint) is Literal and all(
+        type(one) is str for one in typing.get_args(hint)
+    ):
+        return hint
+    raise UserError(
+        f"src/seq2sweep/config: the field of {key} has kinds={folder!r}, so its type must be str, "
+        f"not {inspect.formatannotation(hint)}: a kind is one name, and has a file"
+    )
 
 
 def _unknown(key: str, known: list[str], name: str, architecture: str) -> str:
