@@ -99,9 +99,7 @@ def work(config: Config) -> None:
     console.say(outline(config, chosen))
     for variant in refused:
         console.say(f"{variant.name}: refused ({variant.cause})")
-    pieces = int(header["vocabulary"]["size"])
-    preconditions.require_all_positions(chosen, pieces)
-    preconditions.require_all_saved(config, chosen, pieces)
+    preconditions.require_all(config, chosen, int(header["vocabulary"]["size"]))
     require_files(config.sweep, chosen)
     started = time.perf_counter()
     lineage, source = stage.lineage(wanted, header), stage.source("sweep", header)

@@ -49,6 +49,12 @@ def require_saved(models: Iterable[ModelConfig], vocabulary_size: int) -> None:
             )
 
 
+def require_all(config: Config, chosen: Sequence[Variant], vocabulary_size: int) -> None:
+    """Raise UserError where a variant of a sweep cannot be trained, or what it learns not kept."""
+    require_all_positions(chosen, vocabulary_size)
+    require_all_saved(config, chosen, vocabulary_size)
+
+
 def require_all_saved(config: Config, chosen: Sequence[Variant], vocabulary_size: int) -> None:
     """`require_saved` of the variants of a sweep; where a search is to propose others, also with
     each value that it may choose beside the base's."""
