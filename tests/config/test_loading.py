@@ -7,14 +7,14 @@ import functools
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config.fields import must
+from seq2sweep.config.fields import field, must
 from seq2sweep.errors import UserError
 
 BASE = configuration.with_changes(
@@ -299,6 +299,51 @@ def test_tokens_a_pass_may_be_found_where_it_runs() -> None:
     assert auto.sized(BASE.train.pass_tokens) == BASE == BASE.sized(700)
     with pytest.raises(ValueError, match="nobody has said"):
         print(auto.train.pass_tokens)
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A section with keys of a researcher's own."""
+
+    scale: float | Literal["auto"] = field("x", default="auto")
+    layers: tuple[int, ...] | Literal["all"] = field("x", default="all")
+    places: tuple[Literal["first", "last"], ...] | Literal["all"] = field("x", default="all")
+    rate: float | None = field("x", default=None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "read"),
+    [
+        ("scale", 10000, 10000.0),
+        ("scale", "1e-4", 1e-4),
+        ("scale", "auto", "auto"),
+        ("layers", [1, 2], (1, 2)),
+        ("layers", "all", "all"),
+        ("places", ["last"], ("last",)),
+        ("rate", 2, 2.0),
+        ("rate", None, None),
+    ],
+)
+def test_a_value_beside_a_word_is_read_as_one_without_it(key: str, value: Any, read: Any) -> None:
+    found = getattr(configuration.section(Own, {key: value}, "own."), key)
+    assert (found, type(found)) == (read, type(read))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("scale", "atuo", "a number or auto, did you mean auto?, not 'atuo'"),
+        ("scale", True, "a number or auto, not True"),
+        ("layers", "al", "a list of whole numbers or all, did you mean all?, not 'al'"),
+        ("layers", [1, 2.5], "a list of whole numbers or all, not [1, 2.5]"),
+        ("places", ["frist"], "a list, each one of first, last, did you mean first?, not"),
+        ("rate", "auto", "a number, not 'auto'"),
+    ],
+)
+def test_what_a_value_beside_a_word_must_be_is_said(key: str, value: Any, expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        configuration.section(Own, {key: value}, "own.")
+    assert str(caught.value).startswith(f"params.yaml: own.{key} must be {expected}")
 
 
 def test_learned_positions_allow_an_odd_width() -> None:

@@ -33,13 +33,13 @@ def convert(hint: Any, value: Any, key: str, name: str) -> Any:
         words = expected + ", ".join(options) + near
         return UserError(f"{name}: {must(key, words, value)}")
 
+    named: tuple[Any, ...] = ()  # in the place of a value of the type, as auto may be
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint, other = typing.get_args(hint)
-        options = typing.get_args(other)
-        if value in (options or (None,)):
+        named = typing.get_args(other)
+        if value in (named or (None,)):
             return value
-        if options and type(value) is not hint:
-            raise wrong(f"{WORDS[hint]} or ", options, value)
+    simple = WORDS.get(hint, str(hint)) + " or " * bool(named), named, value
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if value not in inner:
@@ -51,19 +51,19 @@ def convert(hint: Any, value: Any, key: str, name: str) -> Any:
         odd = [i for i in items if (i not in options if options else type(i) is not kind)]
         if odd or not listed:
             each = ("a list, each one of ", options, next(iter(odd), None))
-            raise wrong(*each) if options else wrong(WORDS[hint])
+            raise wrong(*each) if options else wrong(*simple)
         value = tuple(items)
     elif origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise wrong(WORDS[hint])
+            raise wrong(*simple)
         value = dict(value)
     elif hint is float:
         if (number := _number(value)) is None:
-            raise wrong(WORDS[hint])
+            raise wrong(*simple)
         return number
     # type, not isinstance: true and false are no whole numbers here.
     elif type(value) is not hint:
-        raise wrong(WORDS[hint])
+        raise wrong(*simple)
     if any(isinstance(i, str) and "\n" in i for i in (value if origin is tuple else [value])):
         raise wrong("text of one line")
     return value
