@@ -7,6 +7,8 @@ import datetime
 import functools
 import json
 import math
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 from pipeline import sweep
 from seq2sweep import config as configuration
 from seq2sweep import presets
-from seq2sweep.config import Config
+from seq2sweep.config import Config, TrainConfig, TransformerConfig, loading
+from seq2sweep.config.architectures import BytenetConfig
 from seq2sweep.config.schema import MOST_RUNGS
 from seq2sweep.errors import UserError
 from seq2sweep.hardware import Precision
@@ -219,6 +222,66 @@ def test_ranges_of_another_architecture_are_decimal_as_its_keys_are(base: Config
     space = {"model.architecture": ["bytenet"], "model.unfolding": {"low": 1, "high": 3}}
     found = accepted(swept(base, space, method="random", samples=5))[1:]
     assert len({v.changes["model.unfolding"] for v in found} - {1, 2, 3}) == 5
+
+
+@pytest.fixture
+def keys_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives keys of a kind of section other types; they are read as these, too."""
+    monkeypatch.setattr(loading, "_hints", typing.get_type_hints)
+
+    def give(kind: Any, **hints: str) -> None:
+        for key, hint in hints.items():
+            monkeypatch.setitem(kind.__annotations__, key, hint)
+
+    return give
+
+
+@pytest.mark.parametrize("hint", ["float | None", "float | Literal['auto']"])
+def test_ranges_of_decimals_beside_null_or_a_word_are_decimal(
+    base: Config, hint: str, keys_of_ones_own: Callable[..., None]
+) -> None:
+    keys_of_ones_own(TrainConfig, learning_rate_scale=hint)
+    for low in (1, 0.5):
+        space = {"train.learning_rate_scale": {"low": low, "high": 4}}
+        found = accepted(swept(base, space, method="random", samples=5))[1:]
+        drawn = {v.changes["train.learning_rate_scale"] for v in found}
+        assert len(drawn - {1, 2, 3, 4}) == 5
+        assert all(low <= scale <= 4 for scale in drawn)
+
+
+def test_values_of_a_key_may_be_null_words_and_lists(
+    base: Config, keys_of_ones_own: Callable[..., None]
+) -> None:
+    keys_of_ones_own(
+        TransformerConfig, dropout="float | None", heads="int | None",
+        mixer_dilation="tuple[int, ...] | Literal['all']",
+    )  # fmt: skip
+    keys_of_ones_own(TrainConfig, label_smoothing="float | Literal['auto']")
+    space = {
+        "model.mixer_dilation": [[1, 2], "all"],
+        "train.label_smoothing, model.heads": [["auto", 1], ["1e-1", None]],
+    }
+    drafts = [*search_space.changes(swept(base, space, method="grid"))]
+    assert [tuple(changes.values()) for changes in drafts] == [
+        ([1, 2], "auto", 1), ([1, 2], 0.1, None), ("all", "auto", 1), ("all", 0.1, None),
+    ]  # fmt: skip
+    found = accepted(swept(base, {"model.dropout": [None, "2e-1"]}))[1:]
+    assert [(v.name, v.config.model.dropout) for v in found] == [
+        ("dropout=None", None), ("dropout=0.2", 0.2),
+    ]  # fmt: skip
+
+
+def test_ranges_are_as_the_swept_architecture_has_the_key(
+    base: Config, keys_of_ones_own: Callable[..., None]
+) -> None:
+    """Of two that each call something else so."""
+    keys_of_ones_own(BytenetConfig, d_ff="float")
+    keys_of_ones_own(TransformerConfig, dropout="float")
+    keys_of_ones_own(BytenetConfig, dropout="int")
+    space = {"model.d_ff": {"low": 16, "high": 64}, "model.dropout": {"low": 0, "high": 1}}
+    drawn = [*search_space.changes(swept(base, space, method="random", samples=5))]
+    assert all(isinstance(changes["model.d_ff"], int) for changes in drawn)
+    assert all(isinstance(changes["model.dropout"], float) for changes in drawn)
 
 
 def test_log_ranges_are_even_in_the_logarithm(base: Config) -> None:

@@ -61,7 +61,7 @@ def spelt_out(config: Config) -> Space:
     """
     entries = config.sweep.space
     _check_keys(config, [_keys(joined) for joined in entries])
-    decimal = _decimal_keys()
+    decimal = _decimal_keys(config)
     return {_keys(joined): _choices(joined, given, decimal) for joined, given in entries.items()}
 
 
@@ -120,16 +120,17 @@ def _check_keys(config: Config, entries: list[Keys]) -> None:
         )
 
 
-def _decimal_keys() -> set[str]:
-    """The keys whose values are decimals, of all architectures."""
-    models = configuration.architectures().values()
+def _decimal_keys(config: Config) -> set[str]:
+    """The keys whose values are decimals, alone or beside null or a word, of all architectures;
+    of a key that several have, as this configuration's has it."""
+    models = [*configuration.architectures().values(), type(config.model)]
     kinds = [("train", TrainConfig), *(("model", kind) for kind in models)]
     hints = {
         f"{section}.{key}": hint
         for section, kind in kinds
         for key, hint in typing.get_type_hints(kind).items()
     }
-    return {key for key, hint in hints.items() if hint is float}
+    return {key for key, hint in hints.items() if float in (hint, *typing.get_args(hint))}
 
 
 # --- choices ------------------------------------------------------------------------------------
