@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from safetensors import SafetensorError
 from seq2sweep import config as configuration
 from seq2sweep import console
 from seq2sweep.cli import main
-from seq2sweep.config import Config
+from seq2sweep.commands import trained
+from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.data import utf8
 from seq2sweep.data.vocabulary import EOS, Vocabulary
 from seq2sweep.data.word_piece import dump
@@ -33,6 +35,7 @@ from seq2sweep.export.agreement import Agreement
 from seq2sweep.export.protocol import Format
 from seq2sweep.export.to_ctranslate2 import Ctranslate2
 from seq2sweep.export.to_safetensors import Safetensors
+from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.layers import sinusoids
 
 from ..conftest import Corpus
@@ -86,6 +89,45 @@ def test_what_a_format_cannot_hold_is_one_line(kind: str, made: Any, tmp_path: P
             assert str(refused.value) == reason
             assert "\n" not in reason
             assert not (tmp_path / "no").exists()
+
+
+class Deepshallow(Transformer):
+    """Of a researcher's own: all but one of its layers are the encoder's."""
+
+    def __init__(self, config: TransformerConfig, vocabulary_size: int) -> None:
+        super().__init__(dataclasses.replace(config, architecture="deepshallow"), vocabulary_size)  # type: ignore[arg-type]
+        self.decoder = self.decoder[:1]
+
+
+@pytest.fixture
+def own(made: Any) -> tuple[Translator, tuple[list[str], list[str]]]:
+    model, pairs = made(**{"model.layers": 2})
+    model.model = Deepshallow(model.model.config, model.model.vocabulary_size).eval()
+    return model, pairs
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_an_architecture_that_derives_from_the_transformer_is_refused_by_its_name(
+    name: str, own: tuple[Translator, tuple[list[str], list[str]]], tmp_path: Path
+) -> None:
+    model, pairs = own
+    said = r"has no model\.architecture deepshallow: choose --format safetensors, which holds every"
+    with pytest.raises(UserError, match=said):
+        exporting.export(model, exporting.FORMATS[name](), tmp_path / "no", *pairs)
+    assert not (tmp_path / "no").exists()
+    assert Safetensors().refuses(model) is None
+
+
+def test_ctranslate2_does_not_translate_by_what_derives_from_the_transformer(
+    own: tuple[Translator, tuple[list[str], list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many layers it would, by other sums than the model's."""
+    monkeypatch.setattr(trained, "_named", lambda name: own[0])
+    assert trained.opened_together(Namespace(members=["own"], engine="own")) is own[0]
+    assert trained.opened_together(Namespace(members=["own"])) is own[0]
+    said = "CTranslate2 has no model.architecture deepshallow: leave out --engine"
+    with pytest.raises(UserError, match=f"^{re.escape(said)}$"):
+        trained.opened_together(Namespace(members=["own"], engine="ctranslate2"))
 
 
 def agreed(name: str, kind: str, made: Any, folder: Path, quantize: str | None = None) -> Agreement:

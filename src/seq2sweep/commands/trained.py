@@ -59,13 +59,22 @@ def opened(options: argparse.Namespace) -> Translator:
 
 
 def opened_together(options: argparse.Namespace) -> Translator:
-    """What `add_trained` asks for with `several`: as an ensemble where they are."""
+    """What `add_trained` asks for with `several`: as an ensemble where they are.
+
+    Raises UserError for a model that the `engine` of the options does not know.
+    """
     from seq2sweep.evaluate.translator import Translator
 
     members: Sequence[str | Path] = options.members or [MODEL]
-    return Translator.together(
+    found = Translator.together(
         [_trained(one, options) if isinstance(one, Path) else _named(one) for one in members]
     )
+    if getattr(options, "engine", "own") == "ctranslate2":
+        from seq2sweep.export.protocol import other_architecture
+
+        if reason := other_architecture("CTranslate2", found.model, "leave out --engine"):
+            raise UserError(reason)
+    return found
 
 
 def cluster_of(options: argparse.Namespace) -> ClusterConfig:

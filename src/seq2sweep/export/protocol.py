@@ -15,6 +15,8 @@ from torch import Tensor
 from seq2sweep.decode.beam import Engine, Penalty, Stopping
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
+from seq2sweep.model.architecture import Architecture
+from seq2sweep.model.architecture.transformer import Transformer
 
 OnDone = Callable[[int], object]
 SEARCH = ("beam", "length_penalty", "alpha", "max_extra_tokens", "max_input_tokens", "stopping")
@@ -85,6 +87,20 @@ class Format(ABC):
     @abstractmethod
     def opened(self, folder: Path, translator: Translator) -> Opened:
         """What `write` wrote, read afresh, to search as `translator.config` says."""
+
+
+def other_architecture(
+    program: str,
+    model: Architecture,
+    mend: str = "choose --format safetensors, which holds every model",
+) -> str | None:
+    """Why a program that knows the Transformer alone does not take a model; None: it is one.
+
+    One that derives from it is not: with the same settings it may compute something else.
+    """
+    if type(model) is Transformer:
+        return None
+    return f"{program} has no model.architecture {model.config.architecture}: {mend}"
 
 
 class Searched:

@@ -10,7 +10,7 @@ from seq2sweep.decode import ctranslate
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.errors import UserError
 from seq2sweep.evaluate.translator import Translator
-from seq2sweep.export.protocol import Bounds, Format, Searched, of_one_length
+from seq2sweep.export.protocol import Bounds, Format, Searched, of_one_length, other_architecture
 from seq2sweep.parallel import available_cpus
 
 ROUNDED = {"int8": 0.2, "int8_float32": 0.2, "bfloat16": 0.05}
@@ -47,6 +47,8 @@ class Ctranslate2(Format):
         )
 
     def refuses(self, translator: Translator) -> str | None:
+        if reason := other_architecture("CTranslate2", translator.model):
+            return reason
         try:
             ctranslate.known(translator.model)
         except UserError as error:

@@ -23,6 +23,7 @@ from seq2sweep.export.protocol import (
     OnDone,
     needed,
     of_one_length,
+    other_architecture,
 )
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention
@@ -55,10 +56,9 @@ class Marian(Format):
     )
 
     def refuses(self, translator: Translator) -> str | None:
-        model = translator.model
-        if not isinstance(model, Transformer):
-            return f"MarianMT has no model.architecture {model.config.architecture}"
-        config = model.config
+        if reason := other_architecture(self.title, translator.model):
+            return reason
+        config = translator.model.config
         for key, values in WANTED.items():
             if (value := getattr(config, key)) not in values:
                 return f"MarianMT knows model.{key} {' or '.join(map(str, values))}, not {value}"

@@ -23,7 +23,7 @@ from seq2sweep.data.vocabulary import MODEL_NAME, PAD
 from seq2sweep.decode.beam import Hypothesis
 from seq2sweep.evaluate.translator import Translator
 from seq2sweep.export import onnx_search
-from seq2sweep.export.protocol import SEARCH, Bounds, Format, Searched, needed
+from seq2sweep.export.protocol import SEARCH, Bounds, Format, Searched, needed, other_architecture
 from seq2sweep.model.architecture.transformer import Transformer
 from seq2sweep.model.attention import MultiHeadAttention, additive
 from seq2sweep.model.layers import (
@@ -52,16 +52,16 @@ class Onnx(Format):
     )
 
     def refuses(self, translator: Translator) -> str | None:
-        model = translator.model
-        if not isinstance(model, Transformer):
-            return f"the ONNX graphs have no model.architecture {model.config.architecture}"
-        mixers = {model.config.encoder_mixer, model.config.decoder_mixer}
+        if reason := other_architecture("the ONNX export", translator.model):
+            return reason
+        config = translator.model.config
+        mixers = {config.encoder_mixer, config.decoder_mixer}
         if mixers != {"self_attention"}:
             return (
                 "the ONNX graphs know encoder_mixer and decoder_mixer self_attention only; this "
-                f"model has {model.config.encoder_mixer} and {model.config.decoder_mixer}"
+                f"model has {config.encoder_mixer} and {config.decoder_mixer}"
             )
-        if model.config.target_symbols:
+        if config.target_symbols:
             return "the ONNX export has no search for trees: a model for them is not exported"
         return None
 
