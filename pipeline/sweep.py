@@ -80,7 +80,6 @@ from seq2sweep.tracking.relay_thread import recorded_run
 from seq2sweep.tracking.sweep_runs import SweepRecorder, compared, described_sweep, require_files
 from seq2sweep.train.step import choose_precision
 
-MODEL = "transformer"
 ALIAS = "best-of-sweep"
 
 
@@ -252,7 +251,7 @@ def record_best(
         used = (dataset_name(data, "valid"), header["fingerprint"])
         record_model(
             run,
-            MODEL,
+            variant.config.model.architecture,
             variant.config,
             translator,
             package,
@@ -261,7 +260,7 @@ def record_best(
             dataset=used,
         )
     run.register(
-        MODEL,
+        variant.config.model.architecture,
         registered_name(variant.config),
         ALIAS,
         {

@@ -16,6 +16,7 @@ from pipeline import sweep
 from seq2sweep import config as configuration
 from seq2sweep import project_files
 from seq2sweep.config import Config
+from seq2sweep.config.scores import SCORES
 from seq2sweep.data import files
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.errors import OperationalError, UserError
@@ -25,7 +26,7 @@ from seq2sweep.model.architecture import transformer
 from seq2sweep.report.sweep_report import summarise
 from seq2sweep.reproduce.run_record import Source
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.stages import preconditions, stage
+from seq2sweep.stages import preconditions, scoring, stage
 from seq2sweep.storage.atomic import sha256
 from seq2sweep.sweep import console_lines
 from seq2sweep.sweep.trial_record import TrialResult
@@ -419,6 +420,31 @@ def test_trials_that_have_ended_are_recorded_once(
     ):
         sweep.train(config, {"fingerprint": "sum"}, variants(config)[0], recorder, found)
     assert recorded == [[ended("first"), ended("second")]]
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "bytenet"])
+def test_mlflow_has_the_best_by_its_architecture(
+    architecture: str, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the base's."""
+    space = {"model.architecture": [architecture]} if architecture != "transformer" else {}
+    config = configuration.with_changes(tiny_config, {"sweep.space": space})
+    (*_, best), refused = variants(config)
+    assert refused == []
+    monkeypatch.setattr(scoring, "write_package", lambda folder, model: folder.mkdir())
+    for place, name in (
+        (sweep, "Translator"), (sweep, "receipt"), (sweep, "weights_entry"),
+        (sweep.stage, "write_json"), (scoring, "flavor"),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, lambda *given: {})
+    result: Any = SimpleNamespace(
+        variant=best, steps=12, origin={}, metrics=dict.fromkeys(SCORES["bleu"].columns, 20.0),
+        fetched=lambda: contextlib.nullcontext(tmp_path),
+    )  # fmt: skip
+    run: Any = Run()
+    run.name = "best"
+    sweep.record_best(run, result, header={"fingerprint": "sum"}, lineage={}, mean=20.0)
+    assert [run.given[what][0][0][0] for what in ("model", "register")] == [architecture] * 2
 
 
 def test_a_parser_without_a_score_is_recorded(tiny_config: Config, tmp_path: Path) -> None:

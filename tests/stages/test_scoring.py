@@ -121,6 +121,37 @@ def test_weights_of_another_model_are_told_before_anything_is_scored(
     scoring.evaluate_weights.assert_not_called()
 
 
+def recorded(
+    run: Any, config: Config, beside: Path, monkeypatch: pytest.MonkeyPatch, ending: str = ""
+) -> None:
+    """Give a run a model that was scored, but for its files."""
+    figures = MagicMock(side_effect=lambda *_: {"bleu": 1.0, "decode_tokens_per_second": 1.0})
+    monkeypatch.setattr(scoring, "shown", figures)
+    monkeypatch.setattr(scoring, "signature", MagicMock(return_value="a signature"))
+    translator, metrics = MagicMock(steps=[4]), {"averaged_checkpoints": [4]}
+    scoring.record(run, config, translator, {"fingerprint": "f"}, metrics, beside, ending)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "ending", "name"),
+    [
+        ("transformer", "", "transformer"),
+        ("transformer", "-student", "transformer-student"),
+        ("bytenet", "", "bytenet"),
+    ],
+)
+def test_mlflow_has_the_model_by_its_architecture(
+    architecture: str, ending: str, name: str, tmp_path: Path, tiny_config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(scoring, "write_package", MagicMock())
+    monkeypatch.setattr(scoring, "flavor", MagicMock())
+    config = configuration.with_changes(tiny_config, {"model.architecture": architecture})
+    run = MagicMock()
+    recorded(run, config, tmp_path, monkeypatch, ending)
+    assert run.model.call_args.args[0] == name == run.register.call_args.args[0]
+
+
 def test_the_model_for_mlflow_takes_the_place_of_what_a_kill_left(
     tmp_path: Path, tiny_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,15 +164,9 @@ def test_the_model_for_mlflow_takes_the_place_of_what_a_kill_left(
         made.append(folder)
 
     monkeypatch.setattr(scoring, "record_model", noted)
-    figures = MagicMock(side_effect=lambda *_: {"bleu": 1.0, "decode_tokens_per_second": 1.0})
-    monkeypatch.setattr(scoring, "shown", figures)
-    monkeypatch.setattr(scoring, "signature", MagicMock(return_value="a signature"))
-    translator, metrics = MagicMock(steps=[4]), {"averaged_checkpoints": [4]}
 
     def record(beside: Path) -> None:
-        scoring.record(
-            MagicMock(), tiny_config, translator, {"fingerprint": "f"}, metrics, beside, ""
-        )
+        recorded(MagicMock(), tiny_config, beside, monkeypatch)
 
     record(tmp_path)
     assert [*tmp_path.iterdir()] == []

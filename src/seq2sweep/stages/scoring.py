@@ -153,7 +153,7 @@ def record(
     scored; header: of the encoded data; metrics: as in metrics/evaluate.json; beside: a folder to
     make the model in; ending: as `score_model` has it.
     """
-    figures, model = shown(metrics, config), f"transformer{ending}"
+    figures, model = shown(metrics, config), f"{config.model.architecture}{ending}"
     score = str(config.data.score)
     main = {score: f"{figures[score]:.2f}"}
     speed = {"decode_tokens_per_second": figures.pop("decode_tokens_per_second")}
