@@ -1029,7 +1029,10 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/reproduce/run_record.py": [
             ("train = train or config.train", "train = config.train")
         ],
-        f"{PACKAGE}/stages/scoring.py": [("if trained != config.model:", "if False:")],
+        f"{PACKAGE}/stages/scoring.py": [
+            ("if trained != config.model:", "if False:"),
+            ('f"{config.model.architecture}{ending}"', 'f"transformer{ending}"'),
+        ],
     },
     "tests/pipeline/test_attention_stage.py": {
         "pipeline/attention.py": [
@@ -1666,6 +1669,9 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/export/exporting.py": [
             ("if problem := agreement.problem(found, form):", "if problem := None:"),
             ("with only_export(folder):", "if True:"),
+        ],
+        f"{PACKAGE}/export/protocol.py": [
+            ("type(model) is Transformer", "isinstance(model, Transformer)"),
         ],
         f"{PACKAGE}/export/agreement.py": [
             ("ours = ours.log_softmax(dim=-1).gather", "ours = ours.gather"),
