@@ -338,6 +338,7 @@ def train(
         on_end=keep,
         made_by=made_by(recorder.lineage),
         encoded=stage.for_workers(config, project_files.ENCODED, header["fingerprint"]),
+        data=header["fingerprint"],
         project=Path.cwd(),
         name=name,
         score=TrialScorer.read(

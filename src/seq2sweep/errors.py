@@ -48,7 +48,8 @@ class UserError(Exception):
 
 
 class NodeError(UserError):
-    """A machine lacks what any work there needs: keys of the storage, its clock, a private folder.
+    """A machine lacks what any work there needs: keys of the storage, its clock, a private folder,
+    the data that the run is of.
 
     Another trial would fail in the same way, so a sweep ends, as where a disk is full.
     """

@@ -430,6 +430,19 @@ def test_a_worker_that_died_between_last_checkpoint_and_end_costs_nothing(
             train_driver.train_until(config, store, encoded=tmp_path, on_event=lambda event: None)
 
 
+def test_no_worker_starts_on_other_data_than_the_run_is_named_by(
+    config: Config, tmp_path: Path, tiny_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path, retention=Retention.of(config))
+    monkeypatch.setattr(train_driver, "_attempt", lambda *about: pytest.fail("it trains"))
+    monkeypatch.setattr(train_driver.session, "nodes", list)
+    monkeypatch.setattr(train_driver.session, "cpus_per_worker", lambda *about: 1)
+    with pytest.raises(NodeError, match="has changed since this began"):
+        train_driver.run_training(
+            config, store, encoded=tiny_corpus.encoded, data="other", on_event=pytest.fail
+        )
+
+
 @pytest.mark.parametrize(
     ("journal_of", "there", "said"),
     [

@@ -31,7 +31,7 @@ from seq2sweep.cluster.tune_runner import _Sweep, run_sweep
 from seq2sweep.cluster.tune_scheduler import TuneHooks
 from seq2sweep.config import Config
 from seq2sweep.decode.beam import NO_NUMBERS
-from seq2sweep.errors import OperationalError, UserError
+from seq2sweep.errors import NodeError, OperationalError, UserError
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.storage.lease import LeaseLostError
@@ -118,6 +118,16 @@ def sweep(
 def placement_groups_in_use() -> list[str]:
     table = ray.util.placement_group_table().values()
     return [group["state"] for group in table if group["state"] != "REMOVED"]
+
+
+def test_no_round_of_a_sweep_begins_on_other_data_than_it_is_named_by(
+    config: Config, tiny_corpus: Corpus, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_runner, "require_room", lambda config: None)
+    listener = Listener()
+    with pytest.raises(NodeError, match="has changed since this began"):
+        sweep(config, tiny_corpus, project, listener=listener, data="other")
+    assert listener.heard == []
 
 
 def test_a_sweep_and_the_same_again(

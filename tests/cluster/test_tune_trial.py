@@ -23,6 +23,7 @@ from seq2sweep.cluster import session, tune_runner, tune_scheduler, tune_trial
 from seq2sweep.cluster.train_driver import TrainingError
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
+from seq2sweep.data.vocabulary import Vocabulary
 from seq2sweep.errors import NodeError, UserError
 from seq2sweep.runs import journal, pass_size
 from seq2sweep.runs.layout import FAILURE_NAME, JOURNAL_NAME, checkpoints, newest_checkpoint
@@ -35,7 +36,7 @@ from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
 from seq2sweep.sweep.variants import variants
 from tests.cluster.checkpoints import save
 from tests.cluster.scoring import score
-from tests.conftest import Corpus
+from tests.conftest import Corpus, write_encoded
 from tests.runs.test_pass_size import room_for
 
 
@@ -196,6 +197,21 @@ def test_what_a_machine_lacks_is_no_fault_of_the_trial(
         tune_trial.run_trial({"index": 0}, [settings])
     failure = json.loads((Path(settings["location"]) / FAILURE_NAME).read_text())
     assert (failure["cause"], failure["disk_full"]) == (str(lacking), True)
+
+
+def test_a_trial_that_begins_on_other_data_trains_nothing_and_ends_the_sweep(
+    settings: dict[str, Any], reported: list[int], tiny_corpus: Corpus, tmp_path: Path
+) -> None:
+    """Checked out since the sweep began: it would stand in Table 3 beside trials of the first."""
+    encoded = Path(shutil.copytree(tiny_corpus.encoded, tmp_path / "encoded"))
+    data = RunStore(tmp_path).publish(encoded)
+    write_encoded(encoded, "train", ["one"], ["eins"], Vocabulary.open(tiny_corpus.vocabulary))
+    with pytest.raises(NodeError, match="has changed since this began"):
+        tune_trial.run_trial({"index": 0}, [settings | {"data": data}])
+    failure = json.loads((Path(settings["location"]) / FAILURE_NAME).read_text())
+    assert failure["cause"].startswith(f"{encoded} has changed since this began: check out")
+    assert (failure["disk_full"], reported) == (True, [])
+    assert not (Path(settings["location"]) / JOURNAL_NAME).exists()
 
 
 @pytest.mark.parametrize("unwritable", [OSError(errno.ENOSPC, "full"), UserError("no bucket")])

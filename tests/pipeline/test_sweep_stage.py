@@ -295,6 +295,7 @@ def test_trials_on_other_nodes_find_what_was_made_on_the_head(
     for file in made.iterdir():
         assert (given["encoded"] / file.name).read_bytes() == file.read_bytes()
     assert isinstance(given["score"], TrialScorer)
+    assert given["data"] == "sum", "trials are to find what the sweep is named by"
 
 
 def test_scores_are_of_the_texts_that_are_there(

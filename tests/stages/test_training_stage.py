@@ -44,8 +44,14 @@ def test_tokens_a_pass_are_told_and_recorded_as_a_number(
     auto = configuration.with_changes(tiny_config, {"train.tokens_per_pass": "auto"})
 
     def training(
-        config: Config, store: Any, *, encoded: Path, on_event: Callable[[dict[str, Any]], None]
+        config: Config,
+        store: Any,
+        *,
+        encoded: Path,
+        data: str,
+        on_event: Callable[[dict[str, Any]], None],
     ) -> Any:
+        assert data == "data", "workers are to find what the run is named by"
         if said:
             on_event(SIZED | {"free_bytes": 2e9})
         return SimpleNamespace(summary={"tokens_per_pass": 150})

@@ -71,6 +71,7 @@ def run_training(
     store: RunStore,
     *,
     encoded: Path,
+    data: str | None = None,
     on_event: Callable[[dict[str, Any]], None],
 ) -> RunStatus:
     """Train to the end inside a `ray_session`, from where the run stands.
@@ -78,6 +79,7 @@ def run_training(
     store: of a run whose name changes with whatever changes the result, since a run that is found
     there resumes, and one that is finished is not trained again.
     After a failure the workers restart, cluster.max_failures times without a new checkpoint.
+    data: as of `RunStore.publish`.
     on_event: gets each entry that the journal receives meanwhile, in order, in this thread.
 
     Raises UserError when the workers do not fit the cluster or one of them raised it, or when a
@@ -85,7 +87,8 @@ def run_training(
     end.
     """
     with store.driving():
-        status = train_until(config, store, encoded=encoded.resolve(), on_event=on_event)
+        whole = encoded.resolve()
+        status = train_until(config, store, encoded=whole, data=data, on_event=on_event)
     store.check_kept(status)
     return status
 
@@ -96,6 +99,7 @@ def train_until(
     until: int | None = None,
     *,
     encoded: Path,
+    data: str | None = None,
     on_event: Callable[[dict[str, Any]], None],
     sharers: int = 0,
     asked: Callable[[], bool] = lambda: False,
@@ -119,11 +123,11 @@ def train_until(
         console.say(idle)
     offset = store.retried(lambda: journal.end(store.folder / JOURNAL_NAME))
     meanwhile = _Meanwhile(config, cpus, store, offset, on_event, asked)
-    data = store.publish(encoded) | {"sharers": sharers}
+    published = store.publish(encoded, data) | {"sharers": sharers}
     failures = 0
     while not _is_done(status, until):
         before = status
-        trainer = functools.partial(_trainer, config, data, store, cpus, until)
+        trainer = functools.partial(_trainer, config, published, store, cpus, until)
         failure = _attempt(store, trainer, meanwhile)
         if failure is not None:
             # It made progress between its failures, so it may fail as often again.

@@ -53,6 +53,7 @@ def run_sweep(
     variants: Sequence[Variant],
     *,
     encoded: Path,
+    data: str | None = None,
     project: Path,
     name: str,
     score: Score,
@@ -65,6 +66,7 @@ def run_sweep(
     """Train all variants inside a `ray_session`, then score their checkpoints.
 
     config: whose `sweep` made the variants, all of different fingerprints.
+    data: as of `RunStore.publish`.
     name: of the sweep in cluster.storage; trials that ended under it are not trained again.
     score: `score(config, checkpoint, encoded)` of an importable module; it runs in Ray's
     processes, several at once, on nodes that may see no other file of the project, and gives
@@ -92,9 +94,9 @@ def run_sweep(
         asked = list(zip(variants, map(trials.child, names), strict=True))
         records = TrialRecord.open_all(asked, schedule, scorer, final, made_by, on_trial)
         rungs = rungs_of(config.sweep, records)
-        data = store.publish(encoded.resolve())
+        published = store.publish(encoded.resolve(), data)
         # Once for all trials: it may have files in it.
-        sweep = _Sweep(config, store, records, rungs, data, ray.put(score))
+        sweep = _Sweep(config, store, records, rungs, published, ray.put(score))
         try:
             sweep.train_all()
             sweep.score_all()

@@ -112,10 +112,11 @@ class RemoteRunStore(RunStore):
             stack.enter_context(follow)
             yield
 
-    def publish(self, encoded: Path) -> dict[str, str]:
+    def publish(self, encoded: Path, data: str | None = None) -> dict[str, str]:
+        told = super().publish(encoded, data)
         storage = ObjectStore(self.location.rpartition("/")[0])
         address = self.retried(lambda: dataset_sync.publish(encoded, storage))
-        return super().publish(encoded) | {"encoded_address": address}
+        return told | {"encoded_address": address}
 
     def status(self, *, newest_only: bool = False) -> RunStatus:
         """As of a folder; what has finished is downloaded, and verified here."""

@@ -19,6 +19,7 @@ from seq2sweep import console
 from seq2sweep.errors import UserError
 from seq2sweep.runs import journal, layout
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_regular, last_step
+from seq2sweep.runs.same_data import fingerprint_of, require_data
 from seq2sweep.runs.watchdog import hang_logs, keep_log
 from seq2sweep.storage.atomic import write_whole
 from seq2sweep.storage.locks import only_user, only_writer
@@ -142,9 +143,15 @@ class RunStore:
         with only_user(self.folder):
             yield
 
-    def publish(self, encoded: Path) -> dict[str, str]:
-        """The part of workers' settings that says where the encoded data in a folder is."""
-        return {"encoded": str(encoded)}
+    def publish(self, encoded: Path, data: str | None = None) -> dict[str, str]:
+        """The part of workers' settings that says where the encoded data in a folder is, and which.
+
+        data: its fingerprint, by which the run is named; None: that of what is there now. Raises
+        NodeError where the folder has other data by now.
+        """
+        data = data or fingerprint_of(encoded)
+        require_data(encoded, data)
+        return {"encoded": str(encoded)} | ({"encoded_fingerprint": data} if data else {})
 
     def status(self, *, newest_only: bool = False) -> RunStatus:
         """Where the run is. Waits for a worker that still writes there.
@@ -282,8 +289,14 @@ class RunStore:
     # --- for the workers --------------------------------------------------------------------------
 
     def data(self, settings: dict[str, str]) -> Path:
-        """The folder of encoded data on this node, by what `publish` gave."""
-        return Path(settings["encoded"])
+        """The folder of encoded data on this node, by what `publish` gave.
+
+        Raises NodeError where it has other data by now: whoever names the run has verified it once,
+        and a trial may begin days later.
+        """
+        encoded = Path(settings["encoded"])
+        require_data(encoded, settings.get("encoded_fingerprint"))
+        return encoded
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:

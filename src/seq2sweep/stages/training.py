@@ -197,6 +197,7 @@ def train(
             config,
             store,
             encoded=stage.for_workers(config, encoded, data),
+            data=data,
             on_event=hear,
         )
     except KeyboardInterrupt:
