@@ -75,6 +75,22 @@ def test_a_lock_is_read_that_has_thousands_of_files_in_several_stages(tmp_path: 
     assert found == {"data.files": {"train": names}}
 
 
+def test_of_a_large_file_that_a_stage_reads_the_size_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage starts in tenths of a second; what has changed is in a header beside it."""
+    monkeypatch.setattr(dvc_stages, "WHOLE_BYTES", 2)
+    (tmp_path / "text").write_text("abc")
+    (tmp_path / "small").write_text("ab")
+    reads = {"deps": ["text", "small", "is/not/there"]}
+    first = dvc_stages.deps_now(tmp_path, reads)
+    assert set(first) == {"text", "small"}
+    assert first["text"] == "3 bytes"
+    (tmp_path / "small").write_text("ac")
+    assert dvc_stages.deps_now(tmp_path, reads)["small"] != first["small"]
+    assert dvc_stages.deps_now(tmp_path, {}) == {}
+
+
 def test_a_sum_is_that_of_dvc(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     for name, text in {"b": "1", "a.txt": "", 'a/ä "x': "2", "a/deep/c": "3\r\n"}.items():

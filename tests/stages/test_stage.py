@@ -155,6 +155,43 @@ def test_a_corpus_that_changes_while_a_stage_reads_it_is_refused(
     assert capsys.readouterr().err.startswith(said if status else "")
 
 
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("data/encoded/train.json", "data/encoded/train.json"),
+        ("models/train/receipt.json", "models/train/receipt.json"),
+        ("models/train/encoded/valid.json", "models/train/encoded/valid.json"),
+        ("models/train/large.safetensors", None),  # of which a receipt has the sum
+        ("data/encoded/valid.json", None),  # which the stage does not read
+    ],
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_data_that_are_checked_out_meanwhile_are_refused(
+    project: Path, name: str, named: str | None, linked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DVC would record the result as of the data that are there at its end, and push it."""
+    recipe = RECIPE.replace("train.json]", "train.json, models/train]")
+    (project / "dvc.yaml").write_text(recipe)
+    for folder in ("data/encoded", "models/train"):
+        if linked:
+            (project / "disk" / folder).mkdir(parents=True)
+            (project / folder).parent.mkdir()
+            (project / folder).symlink_to(project / "disk" / folder)
+    path = project / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("one")
+    assert status_of(lambda config: path.write_text("one") and None) == 0
+
+    def check_out(config: Config) -> None:
+        path.unlink()
+        path.write_text("two")
+
+    assert status_of(check_out) == (2 if named else 0)
+    said = capsys.readouterr().err
+    assert said.startswith(f"seq2sweep train: changed while this ran: {named}; " if named else "")
+    assert status_of(lambda config: path.unlink()) == (2 if named else 0)
+
+
 def test_a_job_that_reads_no_corpus_needs_none(project: Path) -> None:
     """Where the folder is not in git it stays at home, and what code.json says of it is from
     there."""

@@ -21,6 +21,7 @@ from seq2sweep import config as configuration
 from seq2sweep.data import sources
 from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.paths import read_json, read_text
+from seq2sweep.storage.atomic import sha256
 
 ALL = "all"
 """Stands for every stage."""
@@ -48,6 +49,8 @@ silver has a beam of its own and parses the same in other batches; a teacher is 
 many sentences it is to parse, of whichever files."""
 LOCK_TIMES = 16
 """How many times as long as params.yaml dvc.lock may be."""
+WHOLE_BYTES = 4 << 20
+"""Of a file that is read whole to see whether it has changed."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
 
@@ -164,6 +167,24 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
         for out in _outs(description)
         if any(dep == out or dep.startswith(f"{out}/") for dep in read)
     }
+
+
+def deps_now(project: Path, description: dict[str, Any]) -> dict[str, str]:
+    """What the deps of a stage are now, by file: the sha256 (hex) of a small one, the size of
+    another, which has a header beside it. Of a folder its JSON files, which have the sums of all
+    others. Nothing of what is not there.
+
+    description: of the stage, in dvc.yaml.
+    """
+    found = {}
+    for dep in description.get("deps") or ():
+        path = project / dep
+        for file in path.rglob("*.json") if path.is_dir() else [path]:
+            with contextlib.suppress(OSError):  # the stage says what it cannot read
+                size = file.stat().st_size
+                told = sha256(file) if size <= WHOLE_BYTES else f"{size} bytes"
+                found[os.path.relpath(file, project)] = told
+    return found
 
 
 def why_failed(done: subprocess.CompletedProcess[str]) -> str:

@@ -132,13 +132,14 @@ def _require_lasting(config: configuration.Config) -> None:
 def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     """Raise UserError at the end of a block in which a dependency of the stage has changed.
 
-    DVC reads values and code when the stage has ended, for a training maybe days after it has read
-    them. Compared are the values that dvc.yaml names, where there is one, what the code means, and
-    what `data.folder` holds, where the stage depends on that.
+    DVC reads values, code and files when the stage has ended, for a training maybe days after it
+    has read them. Compared are the values that dvc.yaml names, where there is one, what the code
+    means, `dvc_stages.deps_now`, and what `data.folder` holds, where the stage depends on that.
     """
     project = Path.cwd()
     stages = dvc_stages.described(project) if (project / "dvc.yaml").exists() else {}
-    entries = stages.get(stage, {}).get("params", ())
+    description = stages.get(stage, {})
+    entries = description.get("params", ())
     named = tuple(f"{key}." for key in entries if isinstance(key, str))
 
     def values_of(config: configuration.Config) -> dict[str, Any]:
@@ -152,10 +153,11 @@ def _unchanged(stage: str, config: configuration.Config) -> Iterator[None]:
     if began:
         _require_recorded(project, stage, began)
     folder = _recorded_folder(project, config, entries)
+    deps = dvc_stages.deps_now(project, description)
     yield
-    now = values_of(configuration.load(PARAMS)) | code()
+    now = values_of(configuration.load(PARAMS)) | code() | dvc_stages.deps_now(project, description)
     now |= {name: dvc_stages.meaning_of_folder(project, config) for name in folder}
-    changed = code_fingerprint.differences(values | began | folder, now)
+    changed = code_fingerprint.differences(values | began | folder | deps, now)
     if changed:
         raise UserError(
             f"changed while this ran: {first_of(changed)}; the result is that of the old values: "
