@@ -343,6 +343,8 @@ def test_without_a_store_there_is_no_page_and_none_is_made(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert mlflow_store.compare_page(example, tmp_path) is None
     assert [*tmp_path.iterdir()] == []
+    (tmp_path / "runs").symlink_to("not/mounted")  # whose records it does not show
+    assert mlflow_store.compare_page(example, tmp_path) is None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     assert mlflow_store.compare_page(example, tmp_path) is None
 

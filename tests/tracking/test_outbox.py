@@ -69,6 +69,17 @@ def test_outboxes_are_on_this_machine(tmp_path: Path) -> None:
     assert outboxes_folder(_storage("runs"), tmp_path) == tmp_path / "runs" / "tracking"
 
 
+def test_none_are_made_where_a_disk_is_not_mounted(tmp_path: Path) -> None:
+    """Below that place a sweep would train everything anew; `run_folder` comes later, and in
+    `evaluate` and `sync` not at all."""
+    disk = tmp_path / "disk"
+    (tmp_path / "runs").symlink_to(disk / "mine")
+    with pytest.raises(UserError, match=f"runs leads to {disk}/mine, which is not there: mount"):
+        outboxes_folder(_storage("runs"), tmp_path)
+    (disk / "mine").mkdir(parents=True)
+    assert outboxes_folder(_storage("runs"), tmp_path) == disk / "mine" / "tracking"
+
+
 def _storage(place: str) -> ClusterConfig:
     config = ClusterConfig.__new__(ClusterConfig)
     object.__setattr__(config, "storage", place)

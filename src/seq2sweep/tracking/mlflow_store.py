@@ -197,12 +197,16 @@ def _open_experiment(client: Any, name: str, location: str | None) -> str:
 
 
 def destination(config: Config, project: Path) -> tuple[Path, str, str, Path]:
-    """The folder of all outboxes, and what they go to: URI, experiment and folder of artifacts."""
+    """The folder of all outboxes, and what they go to, as of `store_of`. Raises as both do."""
+    return outboxes_folder(config.cluster, project), *store_of(config, project)
+
+
+def store_of(config: Config, project: Path) -> tuple[str, str, Path]:
+    """What is recorded to: URI, experiment and folder of artifacts. Raises as `resolve_uri`."""
     uri = resolve_uri(config.tracking, project)
     # Beside SQLite's file: the project may be a copy, which goes when a job has ended.
     place = file.parent if (file := sqlite_file(uri)) else project
-    boxes = outboxes_folder(config.cluster, project)
-    return boxes, uri, config.tracking.experiment, place / "mlartifacts"
+    return uri, config.tracking.experiment, place / "mlartifacts"
 
 
 def resolve_uri(config: TrackingConfig, project: Path) -> str:
@@ -271,7 +275,7 @@ def address(uri: str, page: str, port: str = PORT) -> str:
 
 def compare_page(config: Config, project: Path) -> str | None:
     """The address where variants are compared, or all runs; None where there is no store."""
-    _, uri, name, artifacts = destination(config, project)
+    uri, name, artifacts = store_of(config, project)
     if (file := sqlite_file(uri)) and not file.exists():
         return None
     with contextlib.suppress(UserError, *store_errors()):
@@ -327,7 +331,7 @@ def examine(config: Config, project: Path) -> Finding:
     """
     uri = config.tracking.uri or ""
     try:
-        _, uri, name, artifacts = destination(config, project)
+        uri, name, artifacts = store_of(config, project)
         file = sqlite_file(uri)
         above = next(place for place in file.parents if place.exists()) if file else project
         if file and not file.exists() and above.is_dir() and os.access(above, os.W_OK):
@@ -354,7 +358,7 @@ def serve(config: Config, project: Path, port: str) -> None:
     listen at the port, and OperationalError when the server fails.
     """
     number = port_number(port)
-    _, uri, name, artifacts = destination(config, project)
+    uri, name, artifacts = store_of(config, project)
     if not (remote := is_server(uri)):
         listening(HOST, number, "make ui PORT=").close()
     experiment = Experiment(uri, name, artifacts)

@@ -305,8 +305,16 @@ class Cursor:
 
 
 def outboxes_folder(config: ClusterConfig, project: Path) -> Path:
-    """The folder of all outboxes, absolute; on this machine, wherever the runs are."""
-    return (project / config.folder / "tracking").resolve()
+    """The folder of all outboxes, absolute; on this machine, wherever the runs are.
+
+    UserError for a link to a disk that is not there: who records would make its folder anew.
+    """
+    folder = project / config.folder / "tracking"
+    if any(path.is_symlink() and not path.exists() for path in (folder, *folder.parents)):
+        from seq2sweep.runs.layout import run_folder  # here: torch takes a second to load
+
+        return run_folder(config, project, folder.name)  # which says so
+    return folder.resolve()
 
 
 def outboxes(root: Path, to: Addressee | None = None) -> list[Outbox]:
