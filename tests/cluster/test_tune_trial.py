@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from seq2sweep import config as configuration
 from seq2sweep.cluster import session, tune_runner, tune_scheduler, tune_trial
 from seq2sweep.cluster.train_driver import TrainingError
+from seq2sweep.cluster.train_driver import no_room as no_room_of
 from seq2sweep.cluster.train_worker import START_SECONDS
 from seq2sweep.config import Config
 from seq2sweep.data.vocabulary import Vocabulary
@@ -35,7 +36,7 @@ from seq2sweep.storage import retry
 from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
 from seq2sweep.sweep.variants import variants
 from tests.cluster.checkpoints import save
-from tests.cluster.scoring import score
+from tests.cluster.scoring import no_room, score
 from tests.conftest import Corpus, write_encoded
 from tests.runs.test_pass_size import room_for
 
@@ -434,6 +435,20 @@ def test_scoring_leaves_no_checkpoint_on_its_node(
     store = worker_store(in_bucket["location"], "1")
     assert (store.folder / "scored.txt").exists()
     assert checkpoints(store.folder) == []
+
+
+def test_scoring_names_the_disk_that_is_full(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of writing names no file, and scoring writes to the folder for temporary ones."""
+    monkeypatch.setattr(tempfile, "tempdir", "/small")
+    config = configuration.from_dict(settings["config"])
+    place = (settings["location"], "1", "step-00000012")
+    with pytest.raises(OSError, match="No space left") as caught:
+        tune_runner._score_one(no_room, config, place, settings["data"], 1)
+    told = no_room_of(caught.value, RunStore(Path(settings["location"])))
+    assert told is not None
+    assert told.startswith("no space left in /small: free some, or set TMPDIR")
 
 
 def test_trials_have_as_long_to_upload_as_their_storage_needs(

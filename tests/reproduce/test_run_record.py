@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -266,3 +270,13 @@ def test_long_curves_are_thinned(tmp_path: Path, project: Path, tiny_config: Con
     assert len(curve) <= run_record.MOST_POINTS + 1
     assert curve[0] == [1, 1 / 7]
     assert curve[-1] == [most, most / 7]
+
+
+def test_a_full_folder_for_temporary_files_is_named(
+    project: Path, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(Path, "write_bytes", Mock(side_effect=full))
+    with pytest.raises(OSError, match="No space left") as caught:
+        recorded(project, tiny_config, tmp_path / "run")
+    assert caught.value.filename == tempfile.gettempdir()

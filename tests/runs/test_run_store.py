@@ -270,6 +270,24 @@ def test_the_disk_that_is_full_is_named(config: Config, folder: Path, named: boo
         run.retried(Mock(side_effect=full))
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (None, "no space left in {} ("),
+        ("{}/step-00000900/model.safetensors", "no space left in {} ("),
+        ("step-00000900", "no space left in {} ("),
+        ("/tmp/x/clean/valid.json", "no space left in /tmp/x/clean/valid.json: free some, or "),
+        ("{}-other/x", "no space left in {}-other/x: free some, or set TMPDIR to another disk"),
+    ],
+)
+def test_of_a_full_disk_elsewhere_the_runs_own_is_not_told(
+    tmp_path: Path, file: str | None, said: str
+) -> None:
+    """It may have terabytes free, and a sweep ended with that number."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file and file.format(tmp_path))
+    assert RunStore(tmp_path).disk_full(full).startswith(said.format(tmp_path))
+
+
 def test_a_worker_that_still_writes_is_waited_for(
     config: Config,
     folder: Path,

@@ -10,8 +10,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -372,3 +374,15 @@ def test_recording_needs_neither_mlflow_nor_ray(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout.replace("'", '"')) == []
+
+
+def test_a_full_folder_for_temporary_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage ends with the error, and the project's own disk would be told as full."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with Recorder(tmp_path, "t", kind="experiment") as run:
+        monkeypatch.setattr(Path, "write_text", Mock(side_effect=full))
+        with pytest.raises(OSError, match="No space left") as caught:
+            run.text("environment.txt", "torch")
+    assert caught.value.filename == tempfile.gettempdir()

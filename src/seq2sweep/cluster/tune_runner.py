@@ -38,6 +38,7 @@ from seq2sweep.hardware import sharers_of_gpu
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
+from seq2sweep.storage.atomic import naming_temporary
 from seq2sweep.storage.retry import briefly, with_retries
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
@@ -392,7 +393,8 @@ def _score_one(
     store = worker_store(location, attempt)
     use_threads(cpus)
     try:
-        fetched = with_retries(lambda: store.fetch(checkpoint))
-        return score(config, fetched, with_retries(lambda: store.data(data)))
+        with naming_temporary():
+            fetched = with_retries(lambda: store.fetch(checkpoint))
+            return score(config, fetched, with_retries(lambda: store.data(data)))
     finally:
         store.clear()

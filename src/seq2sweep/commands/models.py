@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
@@ -20,11 +19,11 @@ from seq2sweep import console
 from seq2sweep.commands.interactive import interact
 from seq2sweep.commands.shared import Commands
 from seq2sweep.commands.trained import add_trained, cluster_of, opened, opened_together
-from seq2sweep.errors import NO_ROOM, UserError
+from seq2sweep.errors import UserError
 from seq2sweep.parallel import Mapper, sentences_at_once, serial
 from seq2sweep.ports import port_number
 from seq2sweep.project_files import CLEAN, MODEL
-from seq2sweep.storage.atomic import naming, write_whole
+from seq2sweep.storage.atomic import naming_temporary, write_whole
 
 if TYPE_CHECKING:  # it imports torch, which takes seconds
     from seq2sweep.evaluate.attention.attention_maps import Choice, Maps
@@ -115,7 +114,7 @@ def _translate(options: argparse.Namespace) -> None:
         stack.enter_context(signals_as_interrupts())
         engine = None
         if options.engine == "ctranslate2":  # which has the model in a temporary folder
-            with _memory_for_positions(translator), naming(Path(gettempdir()), NO_ROOM):
+            with _memory_for_positions(translator), naming_temporary():
                 engine = translator.ctranslate2(stack)
         mapper: Mapper = serial
         if cluster:

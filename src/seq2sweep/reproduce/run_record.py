@@ -36,6 +36,7 @@ from seq2sweep.reproduce.stored_record import (
     variables,
 )
 from seq2sweep.runs import journal
+from seq2sweep.storage.atomic import naming_temporary
 from seq2sweep.tracking import lineage
 from seq2sweep.tracking.recorder import Recorder, clean_tags
 
@@ -138,8 +139,9 @@ class Source:
         with TemporaryDirectory(prefix="seq2sweep-") as name:
             folder = Path(name) / FOLDER
             folder.mkdir()
-            for file, content in files.items():
-                (folder / file).write_bytes(content)
+            with naming_temporary():
+                for file, content in files.items():
+                    (folder / file).write_bytes(content)
             run.artifact(folder)
 
 

@@ -23,7 +23,7 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.runs import dataset_sync, layout
 from seq2sweep.runs.journal import JournalCopy
 from seq2sweep.runs.layout import JOURNAL_NAME, Retention, is_checkpoint_name, is_regular
-from seq2sweep.runs.run_store import RunStatus, RunStore, Sync, whole_checkpoints
+from seq2sweep.runs.run_store import OTHER_TMPDIR, RunStatus, RunStore, Sync, whole_checkpoints
 from seq2sweep.runs.watchdog import hang_logs_here
 from seq2sweep.storage.atomic import remove, sha256, whole_folder, write_whole
 from seq2sweep.storage.lease import Lease, LeaseHeldError, LeaseLostError, acquire
@@ -204,10 +204,8 @@ class RemoteRunStore(RunStore):
         return super().stack_traces(ask)
 
     def disk_full(self, error: OSError) -> str:
-        return (
-            f"no space left in {error.filename or 'the folder for temporary files'}: free some, or "
-            "set TMPDIR to another disk on all nodes, before Ray starts there"
-        )
+        full = error.filename or "the folder for temporary files"
+        return f"no space left in {full}: {OTHER_TMPDIR}"
 
     # --- for the workers --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import shutil
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from seq2sweep.errors import NO_RIGHT, NO_ROOM, OperationalError, first_line
@@ -66,6 +66,12 @@ def naming(path: Path, numbers: Collection[int] | None = None) -> Iterator[None]
         if error.filename is None and (numbers is None or error.errno in numbers):
             error.filename = str(path)
         raise
+
+
+def naming_temporary() -> contextlib.AbstractContextManager[None]:
+    """`naming` the folder for temporary files where a disk is full, for a block that writes nowhere
+    else."""
+    return naming(Path(gettempdir()), NO_ROOM)
 
 
 def begins_a_line(path: Path, position: int) -> bool:

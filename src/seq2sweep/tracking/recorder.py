@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seq2sweep.errors import UserError
 from seq2sweep.redaction import redact
+from seq2sweep.storage.atomic import naming_temporary
 from seq2sweep.tracking.addressee import Addressee, of_addressee
 from seq2sweep.tracking.outbox import DamagedRecordError, Outbox
 
@@ -168,7 +169,8 @@ class Recorder:
         """Record a text as the file `name`."""
         with TemporaryDirectory(prefix="seq2sweep-") as folder:
             path = Path(folder) / name
-            path.write_text(text, encoding="utf-8")
+            with naming_temporary():
+                path.write_text(text, encoding="utf-8")
             self.artifact(path)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
