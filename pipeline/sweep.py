@@ -324,8 +324,7 @@ def train(
     """
     made_from = stage.origin(header)
     name = run_name(made_from.identity, "sweep")
-    line = begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from)
-    if line is not None:
+    if line := begin_sweep(run_folder(config.cluster, Path.cwd(), name), made_from):
         console.say(line)
 
     def keep(results: Sequence[TrialResult]) -> None:

@@ -205,7 +205,7 @@ class RemoteRunStore(RunStore):
 
     def disk_full(self, error: OSError) -> str:
         full = error.filename or "the folder for temporary files"
-        return f"no space left in {full}: {OTHER_TMPDIR}"
+        return f"no space left in {full}{OTHER_TMPDIR}"
 
     # --- for the workers --------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ Ending = Literal["finished", "stopped early", "failed"]
 """How a training can end, of a run or of a trial. One that was interrupted has not ended."""
 Status = Ending | Literal["interrupted"]
 """How a process that trains, evaluates or sweeps can end."""
-OTHER_TMPDIR = "free some, or set TMPDIR to another disk on all nodes, before Ray starts there"
+OTHER_TMPDIR = ": free some, or set TMPDIR to another disk on all nodes, before Ray starts there"
 READERS = 8
 """Checkpoints that are verified at once."""
 MUCH_TO_READ = 10e9
@@ -279,7 +279,7 @@ class RunStore:
         """What to say of a full disk: that of the run, unless the error names a file elsewhere."""
         file = str(error.filename2 or error.filename or "")
         if os.path.isabs(file) and not Path(file).is_relative_to(self.folder):
-            return f"no space left in {file}: {OTHER_TMPDIR}"
+            return f"no space left in {file}{OTHER_TMPDIR}"
         free = shutil.disk_usage(self.folder).free / 1e6
         return (
             f"no space left in {self.folder} ({free:.1f} MB free): free some, or set "
