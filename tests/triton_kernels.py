@@ -18,10 +18,10 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-def require_interpreted(tests: Path) -> None:
-    """A file of tests passes in a process of its own, in which kernels are interpreted."""
+def require_interpreted(*tests: Path) -> None:
+    """Files of tests pass in a process of their own, in which kernels are interpreted."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(tests)],
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *map(str, tests)],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

@@ -1,4 +1,7 @@
-"""The model's kernels: interpreted on a CPU, compiled for GPUs, and where they serve."""
+"""The model's kernels: interpreted on a CPU, compiled for GPUs, and where they serve.
+
+The loss's kernel is interpreted here as well: one process loads Triton for all.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ TYPES = {
 
 @needs_triton
 def test_they_are_exact_where_they_are_interpreted() -> None:
-    require_interpreted(Path(__file__).with_name("interpreted_kernels.py"))
+    tests = Path(__file__).parent.parent
+    require_interpreted(
+        tests / "paper" / "interpreted_kernels.py", tests / "train" / "interpreted_loss.py"
+    )
 
 
 @needs_triton

@@ -1,4 +1,4 @@
-"""Tests of the loss's kernel, interpreted: `test_fused_loss` runs them with TRITON_INTERPRET=1.
+"""Tests of the loss's kernel, interpreted: `test_kernels` runs them with TRITON_INTERPRET=1.
 
 Triton must not be loaded before that is set, so that they have a process of their own.
 """

@@ -1,8 +1,10 @@
-"""The kernel of the loss, interpreted on a CPU, and compiled for GPUs without one."""
+"""The kernel of the loss, compiled for GPUs without one, and where it serves.
+
+tests/paper/test_kernels.py interprets it on a CPU, with the model's kernels.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,7 @@ from torch.nn import functional as F
 from seq2sweep.data.vocabulary import PAD
 from seq2sweep.train import fused_loss
 
-from ..triton_kernels import compiled, needs_triton, require_interpreted
-
-
-@needs_triton
-def test_it_is_exact_where_it_is_interpreted() -> None:
-    require_interpreted(Path(__file__).with_name("interpreted_loss.py"))
+from ..triton_kernels import compiled, needs_triton
 
 
 @needs_triton
