@@ -312,6 +312,7 @@ def test_dropout_is_only_in_training(changes: dict[str, Any]) -> None:
     assert torch.equal(model(source, target), model(source, target))
 
 
+@pytest.mark.thorough  # how far it sees is in test_bytenet.py, position by position
 @pytest.mark.parametrize(("dilations", "reaches"), [([1, 2, 4, 8, 16], True), ([1], False)])
 def test_who_sees_too_little_cannot_reverse_a_sentence(dilations: list[int], reaches: bool) -> None:
     """Of 20 tokens the first one out is the last one in. ByteNet's output t reads what the encoder

@@ -199,7 +199,8 @@ def test_a_tree_over_other_words_is_refused(sentence: str, said: str) -> None:
 # --- what a model has learned --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", [pytest.param("copy", marks=pytest.mark.thorough), "reverse"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("task", ["copy", "reverse"])
 def test_a_learned_order_is_seen_in_the_memory(task: str) -> None:
     """A model that copies looks along the diagonal, one that reverses along the other one."""
     torch.manual_seed(1)
