@@ -19,23 +19,36 @@ LIMITS = {
 """Lower them when a change lowers the counts (`python -m benchmarks.count`)."""
 
 
-def counted(module: str, folder: Path, *arguments: str) -> dict[str, Any]:
-    file = folder / "counts.json"
+def run_with_it(module: str, *arguments: str) -> None:
     try:
-        status = fake_cuda.run_with_it(module, [*arguments, str(file)])
+        status = fake_cuda.run_with_it(module, arguments)
     except fake_cuda.UnavailableError as why:
         pytest.skip(f"no tensors of a GPU without one: {why}")
     assert status == 0
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of what one process counts: it takes long to start."""
+    folder = tmp_path_factory.mktemp("counts")
+    updates = ("base", "big", "--updates", "2", "--warm-up", "1")
+    run_with_it(
+        "tests.benchmarks.known_operations",
+        str(folder / "known.json"),
+        *updates,
+        "--json",
+        str(folder / "updates.json"),
+    )
+    return folder
 
 
 # --- the counter ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return counted("tests.benchmarks.known_operations", tmp_path_factory.mktemp("known"))
+def known(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "known.json").read_text())
+    return found
 
 
 def total(of: dict[str, Any], what: str) -> float:
@@ -96,9 +109,8 @@ def test_a_fault_in_an_update_is_seen(known: dict[str, Any], fault: str, name: s
 
 
 @pytest.mark.parametrize("model", ["base", "big"])
-def test_an_update_asks_for_no_more_than_it_did(model: str, tmp_path: Path) -> None:
-    options = ("--updates", "2", "--warm-up", "1", "--json")
-    found = counted("benchmarks.count", tmp_path, model, *options)[model]
+def test_an_update_asks_for_no_more_than_it_did(model: str, folder: Path) -> None:
+    found = json.loads((folder / "updates.json").read_text())[model]
     assert found["updates"] == 2
     for never in ("pageable", "waits", "size_from_data", "wide"):
         assert found[never] == 0, never
@@ -113,9 +125,10 @@ def test_an_update_asks_for_no_more_than_it_did(model: str, tmp_path: Path) -> N
 @pytest.mark.thorough
 def test_an_update_of_each_row_of_table_3_runs_on_a_gpu(tmp_path: Path) -> None:
     """Forward, backward and Adam, as far as shapes, types and devices go."""
-    found = counted(
-        "benchmarks.count", tmp_path, "rows", "--updates", "1", "--warm-up", "0", "--json"
-    )
+    file = tmp_path / "counts.json"
+    updates = ("rows", "--updates", "1", "--warm-up", "0", "--json", str(file))
+    run_with_it("benchmarks.count", *updates)
+    found = json.loads(file.read_text())
     assert list(found) == [f"row {row.name}" for row in table3.read().rows]
     assert all(each["waits"] == each["pageable"] == 0 for each in found.values())
     assert all(each["parts"]["optimizer"]["launches"] for each in found.values())
