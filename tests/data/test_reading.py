@@ -166,17 +166,29 @@ def test_unequal_counts_are_both_named(tmp_path: Path, source: int, target: int)
     assert f"right.gz has {target} lines" in str(caught.value)
 
 
+@pytest.fixture
+def lines_of_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most, instead of 16."""
+    assert reading.LONGEST_LINE == 16 << 20
+    monkeypatch.setattr(reading, "LONGEST_LINE", 1 << 20)
+
+
+@pytest.mark.usefixtures("lines_of_a_mebibyte")
 @pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_a_line_has_a_limit_and_is_never_whole_in_memory(tmp_path: Path, name: str) -> None:
+def test_a_line_has_a_limit(tmp_path: Path, name: str) -> None:
     longest = b"x" * reading.LONGEST_LINE
     path = write(tmp_path / name, b"short\n" + longest + b"\nshort\n" + longest)
     assert [len(line) for line in reading.read_lines(path)] == [5, len(longest), 5, len(longest)]
     for end in (b"\nshort\n", b""):
         path = write(tmp_path / name, b"short\n\n" + longest + b"y" + end)
-        assert "line 3 is longer than 16 MiB" in error_of(path)
+        assert "line 3 is longer than 1 MiB" in error_of(path)
+
+
+@pytest.mark.usefixtures("lines_of_a_mebibyte")
+def test_an_endless_line_is_never_whole_in_memory(tmp_path: Path) -> None:
     endless = write(tmp_path / "endless.gz", bytes(10 * reading.LONGEST_LINE))
     tracemalloc.start()
-    assert "line 1 is longer than 16 MiB" in error_of(endless)
+    assert "line 1 is longer than 1 MiB" in error_of(endless)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * reading.LONGEST_LINE
