@@ -413,8 +413,10 @@ def test_learned_positions_refuse_longer_text(
 
 
 LONG_JOURNAL = """
-import json, resource, sys
+import json, resource, sys, types
 from pathlib import Path
+# It loads Ray and MLflow, of which writing curves needs nothing.
+sys.modules["seq2sweep.stages.training"] = types.SimpleNamespace(train_on=None)
 from pipeline.train import write_curves
 from seq2sweep.runs import journal
 from seq2sweep.runs.run_store import read_summary
