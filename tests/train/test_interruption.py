@@ -21,6 +21,7 @@ from torch import distributed as dist
 
 from seq2sweep import config as configuration
 from seq2sweep.config import Config
+from seq2sweep.model.building import build
 from seq2sweep.runs import journal
 from seq2sweep.runs.journal import Journal
 from seq2sweep.runs.layout import checkpoint_name, interrupted_name, resume_point
@@ -195,7 +196,7 @@ def test_killed_at_random_moments(
             worker.join()
         go_on(config, tiny_corpus.encoded, folder)  # what a kill at the very end left undone
         same(folder, undisturbed)
-        if kills >= (30 if thorough else 15) and run >= 1:
+        if kills >= (30 if thorough else 8) and run >= 1:
             break
 
 
@@ -342,13 +343,9 @@ def test_four_then_two_then_three_workers_end_where_one_does(
     there = {path.name for path in several.glob("*-0*")} - {interrupted_name(8)}
     assert there == {checkpoint_name(4), interrupted_name(5), checkpoint_name(8)}
     work_together(3, several, dry, tiny_corpus.encoded)
-    start = tmp_path / "start"
-    go_on(
-        configuration.with_changes(dry, {"train.learning_rate_scale": 1e-12}),
-        tiny_corpus.encoded,
-        start,
-    )
-    found, expected, before = end(several), end(tmp_path / "one"), end(start)
+    torch.manual_seed(dry.train.seed)
+    before = build(dry.model, tiny_corpus.size).state_dict()  # as training begins
+    found, expected = end(several), end(tmp_path / "one")
     weights = [key for key in expected if "|" not in key]  # the others are of the optimizer
     worst = max(float((found[key] - expected[key]).abs().max()) for key in weights)
     print(f"largest difference of a weight: {worst:.1e}")
