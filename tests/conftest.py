@@ -40,6 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # A busy machine takes long for a first example, which says nothing about the code.
 hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.register_profile("thorough", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
 ON_ONE_RAY = (
@@ -66,6 +67,12 @@ WORDS = ["alpha", "beta", "gamma", "delta", "eins", "zwei", "drei", "vier", "rot
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="leave out nothing: make thorough")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Who sets a number of examples asks for this profile's name: there may be time for more."""
+    if config.getoption("--thorough"):
+        hypothesis.settings.load_profile("thorough")
 
 
 @pytest.hookimpl(optionalhook=True)

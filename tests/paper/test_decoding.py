@@ -27,8 +27,9 @@ from seq2sweep.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from seq2sweep.decode.average import average
 from seq2sweep.decode.beam import Hypothesis, Penalty, length_penalty, search, translate
 from seq2sweep.errors import UserError
+from seq2sweep.model import layers
+from seq2sweep.model.architecture import transformer
 from seq2sweep.model.architecture.transformer import DecoderCache, Transformer
-from seq2sweep.model.layers import LEARNED_POSITIONS
 
 from ..conftest import WORDS, Corpus
 
@@ -51,7 +52,8 @@ SMALL = TransformerConfig(
 PENALTIES: list[Penalty] = ["paper", "power"]
 ALPHAS = [0.0, 0.6, 2.0]
 # The same examples each time; a failing one is not stored beside the tests.
-repeatable = settings(max_examples=120, deadline=None, derandomize=True, database=None)
+EXAMPLES = 120 if settings.get_current_profile_name() == "thorough" else 60
+repeatable = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 
 
 class Leaning(Transformer):
@@ -653,21 +655,27 @@ def test_long_lines_are_cut_and_named(
 
 
 def test_learned_positions_bound_input_and_output(
-    tiny_config: Config, vocabulary: Vocabulary, capsys: pytest.CaptureFixture[str]
+    tiny_config: Config,
+    vocabulary: Vocabulary,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    longest = 64
+    for module in (layers, transformer):
+        monkeypatch.setattr(module, "LEARNED_POSITIONS", longest)
     torch.manual_seed(0)
     learned = dataclasses.replace(SMALL, positions="learned")
     model = Leaning(learned, len(vocabulary), {EOS: -math.inf}).eval()
     config = changed(tiny_config, beam=1, max_input_tokens=5000, max_extra_tokens=50)
-    line = "alpha " * LEARNED_POSITIONS
+    line = "alpha " * longest
     row = vocabulary.encode([line])[0]
-    assert len(row) > LEARNED_POSITIONS
+    assert len(row) > longest
     found = translate(model, vocabulary, [line], config, CPU)[0]
     assert capsys.readouterr().err == (
-        f"1 input line(s) of more than {LEARNED_POSITIONS} tokens are cut there: line 1\n"
+        f"1 input line(s) of more than {longest} tokens are cut there: line 1\n"
     )
     # The input's length and 50 more would be more positions than the decoder has.
-    assert len(model.asked) == LEARNED_POSITIONS
+    assert len(model.asked) == longest
     assert len(found) == 1
 
 
