@@ -58,6 +58,15 @@ ON_ONE_RAY = (
     "tests/cluster/test_tune_runner.py",
 )
 """All in one process, which starts the Ray of the fixture `cluster` once."""
+FROM_ONE_FORK_SERVER = (
+    "tests/paper/test_cost.py",
+    "tests/paper/test_loop.py",
+    "tests/paper/test_update.py",
+    "tests/runs/test_pass_size.py",
+    "tests/train/test_distributed.py",
+    "tests/train/test_interruption.py",
+)
+"""All in one process, which starts the one that `processes.forking` forks from once."""
 
 # Also while fixtures of a module or the session are made: sums do not depend on who makes them.
 torch.set_num_threads(1)
@@ -88,6 +97,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             file = nodeid.split("::")[0]
             if file in ON_ONE_RAY:
                 return "on one Ray"
+            if file in FROM_ONE_FORK_SERVER:
+                return "from one fork server"
             return file if shares(file) else nodeid
 
     @functools.cache
