@@ -25,6 +25,7 @@ NEEDS = {
     "pipeline.report": ["matplotlib", "scipy"],
     "seq2sweep.compare.runs": ["scipy"],
     "seq2sweep.train.loop": ["torch"],
+    "seq2sweep.cluster.job_client": ["ray"],
 }
 
 

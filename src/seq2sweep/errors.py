@@ -18,6 +18,18 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Numbers of an OSError that the user can mend: by making room, or by another folder or owner."""
 
+NO_MEMORY = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "std::bad_alloc",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "STATUS_ALLOC_FAILED",
+    "Failed to CUDA calloc",
+)
+"""Words of torch, the system, C++, cuBLAS, cuDNN and NCCL."""
+
 _RIGHTS = "change its rights or owner, or name another place"
 PATH_REMEDIES = {
     errno.ENOENT: "check its name and folder; what a stage makes, `dvc repro` makes",
@@ -106,6 +118,15 @@ def leave_if_unclean(error: Exception, status: int) -> None:
     if isinstance(error, OperationalError) and error.unclean:
         sys.stderr.flush()
         os._exit(status)
+
+
+def is_refused_memory(error: BaseException) -> bool:
+    """Whether a process was refused memory, of the CPU or of a GPU."""
+    # Not imported: it takes seconds, and where nobody has loaded it there is no error of its.
+    torch = sys.modules.get("torch")
+    if isinstance(error, (MemoryError, getattr(torch, "OutOfMemoryError", MemoryError))):
+        return True
+    return any(words in str(error) for words in NO_MEMORY)
 
 
 def first_of(names: Sequence[str], most: int = 3, between: str = ", ") -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 
 from seq2sweep import cgroups
-from seq2sweep.errors import OperationalError, kind_and_line
+from seq2sweep.errors import OperationalError, is_refused_memory, kind_and_line
 
 CHANGES_NO_RESULT = "what a device can do, and what was used of it"
 
@@ -85,20 +85,6 @@ PEAK_TFLOPS: dict[str, dict[Precision, float]] = {
     r"AMD Instinct MI300X": {"float32": 163.4, "bf16": 1307.4},
 }
 """TFLOP/s by the name that torch.cuda.get_device_name gives, less a leading `NVIDIA `."""
-
-
-def processes_on_gpus(gpus: float, each: float) -> int:
-    """How many processes of so many GPUs each fit: Ray never takes a share below 1 from two."""
-    if each >= 1:
-        return int(gpus / each + 1e-9)
-    whole = int(gpus + 1e-9)  # what is free may be less
-    return whole * sharers_of_gpu(each) + int((gpus - whole) / each + 1e-9)
-
-
-def sharers_of_gpu(each: float) -> int:
-    """How many processes of so many GPUs each have one GPU together: of 0.6 it is one alone, whose
-    share is then the whole."""
-    return max(1, int(1 / each + 1e-9))
 
 
 def device_name(device: torch.device) -> str:
@@ -265,26 +251,6 @@ the use, and what of the use gives way, by its name in memory.stat."""
 STAT = "memory.stat"
 OF_A_MAC = 0.5
 """Of its memory, where the system does not say what is free."""
-
-
-NO_MEMORY = (
-    "can't allocate memory",
-    "Cannot allocate memory",
-    "std::bad_alloc",
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "CUDA driver error: out of memory",
-    "STATUS_ALLOC_FAILED",
-    "Failed to CUDA calloc",
-)
-"""Words of torch, the system, C++, cuBLAS, cuDNN and NCCL."""
-
-
-def is_refused_memory(error: BaseException) -> bool:
-    """Whether a process was refused memory, of the CPU or of a GPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return any(words in str(error) for words in NO_MEMORY)
 
 
 @contextlib.contextmanager

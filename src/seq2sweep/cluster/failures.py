@@ -15,8 +15,14 @@ from pathlib import Path
 
 import ray
 
-from seq2sweep.errors import OperationalError, UserError, first_line, kind_and_line
-from seq2sweep.hardware import NO_MEMORY, is_refused_memory
+from seq2sweep.errors import (
+    NO_MEMORY,
+    OperationalError,
+    UserError,
+    first_line,
+    is_refused_memory,
+    kind_and_line,
+)
 
 CHANGES_NO_RESULT = "how a failure is told"
 

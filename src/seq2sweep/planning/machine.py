@@ -17,6 +17,7 @@ import torch
 from seq2sweep import hardware
 from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import UserError
+from seq2sweep.gpu_shares import processes_on_gpus, sharers_of_gpu
 from seq2sweep.hardware import Precision, own_groups
 from seq2sweep.parallel import available_cpus
 from seq2sweep.planning import roofline, speed
@@ -128,7 +129,7 @@ class Machine:
         if self.device.memory is None:
             return None
         if self.device.gpu:
-            return self.device.memory / hardware.sharers_of_gpu(config.sweep.gpus_per_trial or 1.0)
+            return self.device.memory / sharers_of_gpu(config.sweep.gpus_per_trial or 1.0)
         at_once = (slots or self.slots) * config.sweep.workers_per_trial
         return self.device.memory * self.workers / at_once
 
@@ -200,8 +201,8 @@ def _gpus(config: Config, device: Device, storage: Path, mfu: float | None, give
     # Of a machine that is here trials take all, however few the training asks for.
     gpus = device.count if given else torch.cuda.device_count()
     share = sweep.gpus_per_trial or 1.0
-    per_trial = sweep.workers_per_trial / hardware.sharers_of_gpu(share)
-    slots = hardware.processes_on_gpus(gpus, share) // sweep.workers_per_trial
+    per_trial = sweep.workers_per_trial / sharers_of_gpu(share)
+    slots = processes_on_gpus(gpus, share) // sweep.workers_per_trial
     if sweeps and not slots:
         notes.append(_no_room(per_trial, "devices", gpus))
     if not given:
