@@ -51,7 +51,7 @@ def has_begun(stub: Project, times: int = 1) -> None:
     wait_until(lambda: len(stub.runs) == times)
 
 
-def test_the_same_is_one_job_and_what_differs_another(stub: Project, head: Head) -> None:
+def test_the_same_is_one_job(stub: Project, head: Head) -> None:
     both = [stub.submit(), stub.submit()]
     outputs = [read_until(one, "the stub begins") for one in both]  # submitted, or attached to
     assert sorted("attached; its log" in output for output in outputs) == [False, True]
@@ -81,11 +81,6 @@ def test_the_same_is_one_job_and_what_differs_another(stub: Project, head: Head)
     assert "has finished" in ended(stub.submit("--address", "http://127.0.0.1:1"), 0)
     assert stub.runs == ["1"]
 
-    stub.set({"train.seed": 2})
-    assert "keeps running. Attach:" in ended(stub.submit("--detach"), 0)
-    has_begun(stub, times=2)
-    assert stub.runs == ["1", "2"]
-
 
 def kill(head: Head, word: str) -> None:
     """SIGKILL for the head's processes with a word in their command."""
@@ -100,7 +95,9 @@ def kill(head: Head, word: str) -> None:
             victim.kill()
 
 
-def test_what_failed_and_a_job_that_is_killed_are_restarted(stub: Project, head: Head) -> None:
+def test_what_failed_and_a_job_that_is_killed_are_restarted(
+    stub: Project, head: Head, thorough: bool
+) -> None:
     """Killed: Ray's process above it, and then its stage, as for lack of memory."""
     stub.set({"cluster.max_failures": 1})
     following = stub.submit()
@@ -119,10 +116,12 @@ def test_what_failed_and_a_job_that_is_killed_are_restarted(stub: Project, head:
     output = ended(stub.submit(), 2)
     assert re.search(r"(train-\w+)-3 submitted, as \1-2 failed", output)
     assert output.splitlines()[-1] == "seq2sweep submit: the stub says no"
-    (stub.meet / "status").unlink()
-    output = ended(stub.submit(), 0)
-    assert re.search(r"(train-\w+)-4 submitted, as \1-3 failed", output)
-    assert stub.runs == ["1", "1", "1", "1"]
+    assert stub.runs == ["1", "1", "1"]
+    if thorough:  # as the attempt before, to the end
+        (stub.meet / "status").unlink()
+        output = ended(stub.submit(), 0)
+        assert re.search(r"(train-\w+)-4 submitted, as \1-3 failed", output)
+        assert stub.runs == ["1", "1", "1", "1"]
 
 
 def test_dvc_at_home_gets_what_was_trained_on_its_own_data(stub: Project, head: Head) -> None:
@@ -135,6 +134,7 @@ def test_dvc_at_home_gets_what_was_trained_on_its_own_data(stub: Project, head: 
     stub.go()
     secret = "only-for-the-job-" + "4711"
     submitted = ended(stub.submit("--detach", STUB_VALUE=secret), 0)
+    assert "keeps running. Attach:" in submitted
     has_begun(stub)
     output = ended(stub.repro("train"), 0)  # the same job
     assert "Stage 'encode' didn't change" in output
