@@ -32,7 +32,7 @@ from seq2sweep.tracking.relay import Relay
 from tests.artifacts import artifact_text
 from tests.tracking import scenario
 from tests.tracking.scenario import STEPS
-from tests.tracking.unreliable import Killed, failing, runs, steps
+from tests.tracking.unreliable import READS, Killed, failing, runs, steps
 
 REFUSED = MlflowException("no", INVALID_PARAMETER_VALUE)
 
@@ -68,7 +68,8 @@ def test_killed_at_any_point(
     monkeypatch: pytest.MonkeyPatch,
     thorough: bool,
 ) -> None:
-    """At every point where a delivery can end, or, without --thorough, at every second one."""
+    """At every point where a delivery can end, or, without --thorough, once in every state that
+    the store and the notes can be left in: before each write, which is after the one before it."""
     kills: list[str] = []
     point = 0
     write = outbox.write_whole
@@ -80,6 +81,8 @@ def test_killed_at_any_point(
 
     def fate(call: str) -> None:
         nonlocal left
+        if not thorough and call.startswith(READS):
+            return
         left -= 1
         if left < 0:
             kills.append(call)
