@@ -67,22 +67,31 @@ def test_broken_database_is_a_user_error(tmp_path: Path) -> None:
         Experiment(f"sqlite:///{tmp_path}/mlflow.db", "tests", tmp_path)
 
 
+# Imports once; then a process for each run.
+TOGETHER = """
+import os, sys
+from pathlib import Path
+from seq2sweep.tracking.mlflow_runs import Run
+from seq2sweep.tracking.mlflow_store import Experiment
+
+children = []
+for key in sys.argv[3:]:
+    children.append(os.fork())
+    if children[-1] == 0:
+        experiment = Experiment(sys.argv[1], "tests", Path(sys.argv[2]))
+        run = Run.begin(experiment, key, "a", started=1.0)
+        run.log({"loss": 1.0}, 1, 1.0)
+        run.end("finished", 2.0)
+        sys.exit()
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
 def test_processes_that_make_the_store_together_say_nothing(tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from seq2sweep.tracking.mlflow_runs import Run\n"
-        "from seq2sweep.tracking.mlflow_store import Experiment\n"
-        "experiment = Experiment(sys.argv[1], 'tests', Path(sys.argv[2]))\n"
-        "run = Run.begin(experiment, sys.argv[3], 'a', started=1.0)\n"
-        "run.log({'loss': 1.0}, 1, 1.0); run.end('finished', 2.0)\n"
-    )
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"
-    command = [sys.executable, "-c", program, uri, str(tmp_path / "artifacts")]
-    children = [
-        subprocess.Popen([*command, key], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for key in ("a.1", "a.2")
-    ]
-    assert [child.communicate(timeout=200) for child in children] == [("", "")] * 2
-    assert [child.returncode for child in children] == [0, 0]
+    command = [sys.executable, "-c", TOGETHER, uri, str(tmp_path / "artifacts"), "a.1", "a.2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
     runs = Experiment(uri, "tests", tmp_path / "artifacts")
     found = runs.search("")
     assert [run.info.status for run in found] == ["FINISHED", "FINISHED"]

@@ -92,39 +92,40 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from seq2sweep.tracking.recorder import Recorder
-run = Recorder(Path(sys.argv[1]), "t", kind="experiment", journal=Path("train-1/journal.jsonl"))
-run.log({"loss": 1.0}, 1)
-if sys.argv[2] == "ended":
-    run.finish()
+died, ended = (
+    Recorder(Path(folder), "t", kind="experiment", journal=Path("train-1/journal.jsonl"))
+    for folder in sys.argv[1:]
+)
+for run in (died, ended):
+    run.log({"loss": 1.0}, 1)
+ended.finish()
 print("ready", flush=True)
 sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize(("ended", "count"), [("", 3), ("ended", 3)])
-def test_a_run_whose_process_died_is_ended_once(tmp_path: Path, ended: str, count: int) -> None:
-    command = [sys.executable, "-c", DIES, str(tmp_path), ended]
+def test_a_run_whose_process_died_is_ended_once(tmp_path: Path) -> None:
+    folders = [tmp_path / "died", tmp_path / "ended"]
+    command = [sys.executable, "-c", DIES, *map(str, folders)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"ready\n"
-        (box,) = outboxes(tmp_path)
-        before = box.records()
-        box.end_if_dead()
-        assert box.records() == before  # it lives
+        boxes = [box for folder in folders for box in outboxes(folder)]
+        before = [box.records() for box in boxes]
+        for box in boxes:
+            box.end_if_dead()
+        assert [box.records() for box in boxes] == before  # it lives
         child.send_signal(signal.SIGKILL)
-    with (box.folder / RECORDS).open("ab") as torn:
-        torn.write(b'{"do": "log"')
-    box.end_if_dead()
-    box.end_if_dead()
-    found = [record.content for record in box.records()]
-    assert len(found) == count
-    if ended:
-        assert found[-1]["status"] == "finished"
-    else:
-        assert found[-1]["status"] == "interrupted"
-        assert found[-1]["error"] == (
-            f"its process {child.pid} was gone without having ended the run"
-        )
+    for box in boxes:
+        with (box.folder / RECORDS).open("ab") as torn:
+            torn.write(b'{"do": "log"')
+        box.end_if_dead()
+        box.end_if_dead()
+    died, ended = ([record.content for record in box.records()] for box in boxes)
+    assert len(died) == len(ended) == 3
+    assert ended[-1]["status"] == "finished"
+    assert died[-1]["status"] == "interrupted"
+    assert died[-1]["error"] == f"its process {child.pid} was gone without having ended the run"
 
 
 def test_a_full_disk_is_said_and_nothing_is_torn(
