@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -35,15 +36,21 @@ def from_sweep(report: Mapping[str, Any], trial: Mapping[str, Any]) -> Config:
 
 def missing(environment: str) -> list[str]:
     """Packages of a recorded environment.txt that pip finds here in no or another version."""
+    here = _here()
+    wanted = dict(line.split("==") for line in environment.splitlines())
+    return [name for name, version in wanted.items() if here.get(name) != version]
+
+
+@functools.cache
+def _here() -> dict[str, str]:
+    """Versions of the packages that pip finds here."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "list", "--format=json", "--disable-pip-version-check"],
         check=True,
         capture_output=True,
         text=True,
     )
-    here = {
+    return {
         one["name"].lower().replace("_", "-").replace(".", "-"): one["version"]
         for one in json.loads(done.stdout)
     }
-    wanted = dict(line.split("==") for line in environment.splitlines())
-    return [name for name, version in wanted.items() if here.get(name) != version]
