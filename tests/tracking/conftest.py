@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import uuid
 from collections.abc import Callable
 from importlib import resources
@@ -14,7 +15,7 @@ import yaml
 
 from seq2sweep import config as configuration
 from seq2sweep.tracking.mlflow_runs import Run
-from seq2sweep.tracking.mlflow_store import Experiment
+from seq2sweep.tracking.mlflow_store import Experiment, open_store
 from seq2sweep.tracking.relay import Relay
 from tests.tracking.unreliable import Unreliable
 
@@ -25,7 +26,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def uri(folder: Path) -> str:
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store that has nothing in it but its tables, to be copied."""
+    path = tmp_path_factory.mktemp("tables") / "mlflow.db"
+    open_store(f"sqlite:///{path}", path.with_name("artifacts").as_uri())
+    return path
+
+
+@pytest.fixture(scope="session")
+def uri(folder: Path, tables: Path) -> str:
+    shutil.copy(tables, folder / "mlflow.db")
     return f"sqlite:///{folder / 'mlflow.db'}"
 
 

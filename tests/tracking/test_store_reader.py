@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -167,10 +168,12 @@ class Store:
 
 @pytest.fixture(scope="module")
 def store(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+    tables: Path, tiny_config: Config, tiny_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
 ) -> Store:
     """For tests that change nothing of what is in it, as it takes seconds to make."""
-    return Store(tiny_config, tiny_corpus, tmp_path_factory.mktemp("store"))
+    folder = tmp_path_factory.mktemp("store")
+    shutil.copy(tables, folder / "mlflow.db")
+    return Store(tiny_config, tiny_corpus, folder)
 
 
 def opened(store: Store, name: str, folder: Path) -> Translator:
@@ -220,9 +223,10 @@ def test_what_is_not_there_is_told_in_one_line(
 
 
 def test_files_that_are_gone_are_not_blamed_on_the_database(
-    tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
+    tables: Path, tiny_config: Config, tiny_corpus: Corpus, tmp_path: Path
 ) -> None:
     """As of a project that was moved: MLflow keeps absolute paths."""
+    shutil.copy(tables, tmp_path / "mlflow.db")
     store = Store(tiny_config, tiny_corpus, tmp_path)
     reader = StoreReader(store.uri)
     (tmp_path / "file").write_text("text")

@@ -32,10 +32,9 @@ LINEAGE = {"git.commit": "abc", "params.sha256": "of params.yaml"}
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """Address and artifacts of a store: making its tables takes seconds."""
-    folder = tmp_path_factory.mktemp("store")
-    return f"sqlite:///{folder / 'mlflow.db'}", folder / "artifacts"
+def store(experiment: Experiment, uri: str, folder: Path) -> tuple[str, Path]:
+    """Address and artifacts of a store: each sweep has an experiment of its own there."""
+    return uri, folder / "artifacts"
 
 
 @pytest.fixture
