@@ -26,6 +26,7 @@ NEEDS = {
     "seq2sweep.compare.runs": ["scipy"],
     "seq2sweep.train.loop": ["torch"],
     "seq2sweep.cluster.job_client": ["ray"],
+    "seq2sweep.sweep.trial_score": ["torch"],  # what a process imports that scores a trial
 }
 
 

@@ -33,6 +33,7 @@ from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store, worker_store
 from seq2sweep.runs.watchdog import Watchdog
 from seq2sweep.storage import retry
+from seq2sweep.sweep import trial_score
 from seq2sweep.sweep.trial_record import TrialRecord, nodes_of
 from seq2sweep.sweep.variants import variants
 from tests.cluster.checkpoints import save
@@ -430,7 +431,7 @@ def test_scoring_leaves_no_checkpoint_on_its_node(
         monkeypatch.setattr(RemoteRunStore, name, at_times(getattr(RemoteRunStore, name)))
     config = configuration.from_dict(in_bucket["config"])
     place = (in_bucket["location"], "1", "step-00000012")
-    found = tune_runner._score_one(score, config, place, in_bucket["data"], 1)
+    found = trial_score.score_one(score, config, place, in_bucket["data"], 1)
     assert found["bleu"] == 12.0
     store = worker_store(in_bucket["location"], "1")
     assert (store.folder / "scored.txt").exists()
@@ -445,7 +446,7 @@ def test_scoring_names_the_disk_that_is_full(
     config = configuration.from_dict(settings["config"])
     place = (settings["location"], "1", "step-00000012")
     with pytest.raises(OSError, match="No space left") as caught:
-        tune_runner._score_one(no_room, config, place, settings["data"], 1)
+        trial_score.score_one(no_room, config, place, settings["data"], 1)
     told = no_room_of(caught.value, RunStore(Path(settings["location"])))
     assert told is not None
     assert told.startswith("no space left in /small: free some, or set TMPDIR")

@@ -27,7 +27,6 @@ from seq2sweep import console
 from seq2sweep.cluster import ray_internals, session
 from seq2sweep.cluster.failures import AGAIN, LOWER_SEARCH, describe
 from seq2sweep.cluster.train_driver import no_room
-from seq2sweep.cluster.train_worker import use_threads
 from seq2sweep.cluster.tune_scheduler import OrderedScheduler, TuneHooks, rungs_of, schedule_of
 from seq2sweep.cluster.tune_trial import run_trial
 from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
@@ -37,16 +36,14 @@ from seq2sweep.errors import OperationalError, UserError
 from seq2sweep.gpu_shares import sharers_of_gpu
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
-from seq2sweep.runs.stores import driver_store, worker_store
-from seq2sweep.storage.atomic import naming_temporary
-from seq2sweep.storage.retry import briefly, with_retries
+from seq2sweep.runs.stores import driver_store
+from seq2sweep.storage.retry import briefly
 from seq2sweep.sweep.early_stopping import Rungs
 from seq2sweep.sweep.trial_record import INTERRUPTED, OnTrial, TrialRecord, TrialResult
+from seq2sweep.sweep.trial_score import Score, score_one
 from seq2sweep.sweep.variants import Variant, folder_names
 
 SCORING_LOG_NAME = "scoring.failure.log"
-
-Score = Callable[[Config, Path, Path], dict[str, Any]]
 
 
 def run_sweep(
@@ -353,7 +350,7 @@ class _Sweep:
             record.on_trial("scored", record.variant, record.scores)
         else:
             cpus, gpus = self.config.sweep.cpus_per_trial, self.config.sweep.gpus_per_trial
-            task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(_score_one)
+            task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=1)(score_one)
             place = (record.store.location, record.store.attempt, checkpoint.name)
             config = record.variant.config.sized(record.figures().get("tokens_per_pass"))
             asked = task.remote(self.score, config, place, self.data, cpus)
@@ -384,17 +381,3 @@ def _keep_traces(record: TrialRecord, error: Exception) -> str:
             record.store.write(SCORING_LOG_NAME, f"{error}\n")
             return f"; stack traces are in {record.folder / SCORING_LOG_NAME}"
     return ""
-
-
-def _score_one(
-    score: Score, config: Config, place: tuple[str, str, str], data: dict[str, str], cpus: float
-) -> dict[str, Any]:
-    location, attempt, checkpoint = place
-    store = worker_store(location, attempt)
-    use_threads(cpus)
-    try:
-        with naming_temporary():
-            fetched = with_retries(lambda: store.fetch(checkpoint))
-            return score(config, fetched, with_retries(lambda: store.data(data)))
-    finally:
-        store.clear()
