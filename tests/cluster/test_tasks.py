@@ -316,7 +316,7 @@ def ask_all():
 
 def work():
     ask_all()
-    node = cluster.add_node(num_cpus=1, num_gpus=1)
+    cluster.add_node(num_cpus=1, num_gpus=2)
     ask_all()
     texts = {side: clean / f"train.{side}.txt" for side in ("source", "target")}
     languages = {"source": "en", "target": "de"}
@@ -324,8 +324,6 @@ def work():
     bitext.write_split(encoded, "train", texts, pieces, languages, ray_tasks)
     print(len({*ray_tasks(where, range(40))}), "nodes")
     print(len({*ray_tasks(process, range(4), gpus=1)}), "process on the GPU")
-    cluster.remove_node(node)
-    cluster.add_node(num_cpus=1, num_gpus=2)
     [(_, *of_task)] = {*ray_tasks(seen, range(3), gpus=1)}
     print("one process where there are several, which sees", *of_task)
 
