@@ -45,13 +45,13 @@ import os, json, time
 from pathlib import Path
 import ray
 from seq2sweep import presets
-from seq2sweep.cluster import worker_group
 from seq2sweep.cluster.ray_internals import session_folder
 from seq2sweep.cluster.session import ray_session
 with ray_session(presets.load("phrasebook").config.cluster):
     @ray.remote(num_cpus=0)
     class Worker:
         def join(self, rank, place):
+            from seq2sweep.cluster import worker_group
             os.environ.update(RANK=str(rank), WORLD_SIZE="2")
             worker_group.use_interface_of_ray()
             worker_group.join(place, "gloo", 60)
