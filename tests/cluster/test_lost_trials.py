@@ -83,6 +83,7 @@ def test_a_process_that_dies_between_two_trials_fails_one_of_them_once(
         "sweep.max_failures": 1,
     }
     monkeypatch.setattr(tune_runner, "run_trial", trials.dies_when_reset)
+    monkeypatch.setattr(tune_runner._Sweep, "_begin_to_score", lambda *given: None)
     results, _ = sweep(configuration.with_changes(tiny_config, changes), tiny_corpus, project)
     assert [result.status for result in results] == ["finished"] * 3
     said = capsys.readouterr().out
@@ -164,6 +165,7 @@ def test_a_full_disk_ends_the_sweep_and_no_trial(
     assert not list(folder.glob("stop-*"))
 
 
+@pytest.mark.thorough
 def test_a_broken_gpu_ends_the_sweep_and_no_trial_for_good(
     cluster: None,
     tiny_config: Config,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +36,7 @@ from seq2sweep.storage.lease import LeaseLostError
 from seq2sweep.sweep.trial_record import INTERRUPTED, TrialRecord, TrialResult
 from seq2sweep.sweep.variants import Variant, variants
 from seq2sweep.train.step import choose_precision
-from tests.cluster import scoring
+from tests.cluster import scoring, trials
 from tests.cluster.chaos import LONGEST_WAIT
 from tests.conftest import Corpus
 
@@ -183,33 +181,31 @@ def test_a_sweep_and_the_same_again(
             scored = first.journal.with_name("scored.txt").read_text().splitlines()
             assert scored == [str(first.steps)]
 
-    # And one whose checkpoints somebody has removed: from its beginning, to the same.
+    # Without the scheduler those that it stopped go on from where they were, and scores whose
+    # translations are gone are made anew; one whose checkpoints somebody has removed trains from
+    # its beginning, to the same; of values that are added one trains to its end, the other one
+    # diverges.
+    base.translations.unlink()
     assert quick.checkpoint is not None
     for path in quick.checkpoint.parent.glob("step-*"):
         shutil.rmtree(path)
-    again, listener = sweep(config, tiny_corpus, project)
-    listener.check(again)
-    (same,) = [result for result in again if result.variant == quick.variant]
-    assert (same.status, same.steps, same.checkpoint) == ("finished", 16, quick.checkpoint)
-    assert same.metrics["valid_perplexity"] == quick.metrics["valid_perplexity"]
-    assert same.metrics["bleu"] == 16
-    assert "result" not in listener.of("base")
-
-    # Without the scheduler those that it stopped go on from where they were, and scores whose
-    # translations are gone are made anew; of values that are added one trains to its end, the
-    # other one diverges.
-    base.translations.unlink()
-    space = {"train.learning_rate_scale": [1e-9, 1e30, 5.0]}
+    space = {"train.learning_rate_scale": [1e-9, 0.1, 1e30, 5.0]}
     more = configuration.with_changes(config, {"sweep.scheduler": "none", "sweep.space": space})
     (*finished, lost, added), listener = sweep(more, tiny_corpus, project)
     listener.check([*finished, lost, added])
-    assert [(result.status, result.steps) for result in finished] == [("finished", 16)] * 2
+    assert [(result.status, result.steps) for result in finished] == [("finished", 16)] * 3
     assert finished[0].translations.exists()
     for result in (base, idle):
         assert len(result.journal.with_name("scored.txt").read_text().splitlines()) == 2
-    assert listener.of("base").count("result") == 0
+    assert "result" not in listener.of("base")
     assert listener.of(idle.variant.name).count("result") == 4
     assert idle.journal.read_bytes().startswith(journals[idle.journal])
+    *_, same = finished
+    assert same.variant.name == quick.variant.name
+    assert listener.of(quick.variant.name).count("result") == 4
+    assert same.checkpoint == quick.checkpoint
+    assert same.metrics["valid_perplexity"] == quick.metrics["valid_perplexity"]
+    assert same.metrics["bleu"] == 16
     assert (added.status, added.steps) == ("finished", 16)
     assert lost.status == "failed"
     assert lost.cause is not None
@@ -234,14 +230,15 @@ def test_ctrl_c_ends_every_trial_that_began_and_leaves_no_process(
     script = f"""
 from pathlib import Path
 from seq2sweep import config as configuration
-from seq2sweep.cluster.tune_runner import run_sweep
+from seq2sweep.cluster import tune_runner
 from seq2sweep.cluster.session import ray_session
-from seq2sweep.sweep.trial_record import TrialResult
-from seq2sweep.sweep.variants import Variant, variants
+from seq2sweep.sweep.variants import variants
+from tests.cluster import trials
 from tests.cluster.scoring import score
+tune_runner.run_trial = trials.rests
 config = configuration.load(Path({str(params)!r}))
 with ray_session(config.cluster):
-    run_sweep(
+    tune_runner.run_sweep(
         config, variants(config)[0], encoded=Path({str(tiny_corpus.encoded)!r}),
         project=Path({str(project)!r}), name="sweep", score=score,
         on_trial=lambda event, variant, figures: print(event, variant.slug, flush=True),
@@ -444,14 +441,37 @@ def test_what_scoring_raises_is_raised(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     alone = configuration.with_changes(config, {"sweep.space": {}, "sweep.base": {}})
+    # A try of a learning rate, which may be the final training too, under another name: what is not
+    # to be scored is scored only when it is asked for, and not trained again.
+    (base,), _ = variants(alone)
+    listener = Listener()
+    [result] = run_sweep(
+        alone,
+        [dataclasses.replace(base, variant="tried", scored=False)],
+        encoded=tiny_corpus.encoded,
+        project=project,
+        name="sweep",
+        score=scoring.score,
+        final=True,
+        on_trial=listener,
+    )
+    assert result.status == "finished"
+    assert result.metrics["valid_perplexity"] > 1
+    assert "bleu" not in result.metrics
+    assert "scored" not in listener.of("base")
+    assert "result" in listener.of("base")
+    assert result.journal.parent.name.startswith("tried-")
+    listener = Listener()
     with pytest.raises(UserError, match=r"^data/clean/valid\.source\.txt is missing$"):
-        sweep(alone, tiny_corpus, project, scoring.refuse)
+        sweep(alone, tiny_corpus, project, scoring.refuse, listener, final=True)
+    assert "result" not in listener.of("base")
     with pytest.raises(OperationalError, match=r"^base: no space left in .*`dvc repro` again to"):
         sweep(alone, tiny_corpus, project, scoring.no_room)
     capsys.readouterr()
     # A model that has diverged, or a bug in scoring, costs that score, not the sweep.
     [result], _ = sweep(alone, tiny_corpus, project, scoring.diverged)
     assert (result.status, result.cause) == ("finished", f"not scored: UserError: {NO_NUMBERS}")
+    assert result.journal.parent.name.startswith("tried-")
     capsys.readouterr()
     [result], listener = sweep(alone, tiny_corpus, project, scoring.crash)
     log = result.journal.with_name("scoring.failure.log")
@@ -477,38 +497,31 @@ def test_what_scoring_raises_is_raised(
 
 
 def test_a_trial_is_scored_while_the_last_ones_still_train(
-    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
+    cluster: None,
+    config: Config,
+    tiny_corpus: Corpus,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a busy machine the short trial may begin when the long one ends: then again, longer."""
-    for steps in (600, 3000, 6000):
-        if scored_meanwhile(config, tiny_corpus, project, steps):
-            return
-    pytest.fail("the short trial never ended before the long one")
-
-
-def scored_meanwhile(config: Config, corpus: Corpus, project: Path, steps: int) -> bool:
-    """Whether a trial of four steps was scored while one of so many trained; False where it ended
-    too late to tell."""
+    """The last one has no end before."""
     two = configuration.with_changes(
         config,
         {
             "sweep.base": {"train.steps": 4},
-            "sweep.space": {"train.steps": [steps]},
+            "sweep.space": {"train.steps": [8]},
             "sweep.scheduler": "none",
             "sweep.cpus_per_trial": 1,
         },
     )
-    ended: dict[int, float] = {}
+    monkeypatch.setattr(tune_runner, "run_trial", trials.last_waits_for_score)
+    ended: list[int] = []
     seen: list[bool] = []
 
     def hear(event: str, variant: Variant, figures: dict[str, Any]) -> None:
         if event == "finished":
-            ended[variant.config.train.steps] = time.monotonic()
-            if time.monotonic() - ended.get(4, math.inf) > 2:
-                (folder,) = (project / f"runs/{steps}/trials").glob("base-*")
-                deadline = time.monotonic() + LONGEST_WAIT
-                while not (folder / "scored.txt").exists() and time.monotonic() < deadline:
-                    time.sleep(0.1)
+            ended.append(variant.config.train.steps)
+            if ended == [4, 8]:
+                (folder,) = (project / "runs/sweep/trials").glob("base-*")
                 seen.append((folder / "scored.txt").exists())
         elif event == "scored":
             assert len(ended) == 2, "what it finds is told when all are trained"
@@ -517,42 +530,14 @@ def scored_meanwhile(config: Config, corpus: Corpus, project: Path, steps: int) 
     results = run_sweep(
         two,
         chosen,
-        encoded=corpus.encoded,
+        encoded=tiny_corpus.encoded,
         project=project,
-        name=str(steps),
+        name="sweep",
         score=scoring.score,
         on_trial=hear,
     )
-    assert seen in ([], [True])
-    assert [result.metrics["bleu"] for result in results] == [4.0, float(steps)]
-    return bool(seen)
-
-
-def test_what_is_not_to_be_scored_is_scored_only_when_it_is_asked_for(
-    cluster: None, config: Config, tiny_corpus: Corpus, project: Path
-) -> None:
-    """A try of a learning rate, which may be the final training too, under another name."""
-    one = configuration.with_changes(
-        config, {"sweep.base": {"train.steps": 4}, "sweep.space": {}, "sweep.scheduler": "none"}
-    )
-    (base,), _ = variants(one)
-    for scored in (False, True):
-        listener = Listener()
-        (result,) = run_sweep(
-            one,
-            [dataclasses.replace(base, variant="best" if scored else "tried", scored=scored)],
-            encoded=tiny_corpus.encoded,
-            project=project,
-            name="sweep",
-            score=scoring.score,
-            final=True,
-            on_trial=listener,
-        )
-        assert result.status == "finished"
-        assert result.metrics["valid_perplexity"] > 1
-        assert ("scored" in listener.of("base")) is ("bleu" in result.metrics) is scored
-        assert ("result" in listener.of("base")) is not scored
-        assert result.journal.parent.name.startswith("tried-")
+    assert seen == [True]
+    assert [result.metrics["bleu"] for result in results] == [4.0, 8.0]
 
 
 def test_a_cluster_answers_for_its_own_processors(

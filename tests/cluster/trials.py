@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +22,42 @@ from seq2sweep.runs.stores import worker_store
 from seq2sweep.runs.watchdog import HANG_LOG_NAME, Watchdog
 
 ECC = "CUDA error: uncorrectable ECC error encountered"
+
+
+def after_checkpoints(wait: Callable[[], None]) -> mock._patch[Any]:
+    """Training stands still after each checkpoint until `wait` returns: at the next one its process
+    waits for the thread that has kept this one."""
+    prune = RunStore.prune
+
+    def waiting(store: RunStore, newest: Path) -> None:
+        wait()
+        prune(store, newest)
+
+    return mock.patch.object(RunStore, "prune", waiting)
+
+
+def rests(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """Training that is there to be interrupted, which it hears at each step, leaves the CPUs to
+    others most of the time."""
+    with after_checkpoints(lambda: time.sleep(0.2)):
+        run_trial(assignment, trials)
+
+
+def last_waits_for_score(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
+    """The last one trains until the first one has been scored."""
+    scored = Path(trials[0]["location"]) / "scored.txt"
+    give_up = time.monotonic() + 300
+
+    def wait() -> None:
+        while not scored.exists():
+            assert time.monotonic() < give_up, "the first one was not scored meanwhile"
+            time.sleep(0.05)
+
+    if assignment["index"] == len(trials) - 1:
+        with after_checkpoints(wait):
+            run_trial(assignment, trials)
+    else:
+        run_trial(assignment, trials)
 
 
 def of_torch(error: str) -> RuntimeError:
@@ -61,7 +98,7 @@ def one_is_lost(assignment: dict[str, int], trials: list[dict[str, Any]]) -> Non
         while newest_checkpoint(Path(trials[0]["location"])) is None:
             time.sleep(0.05)
         raise RuntimeError("lost")
-    run_trial(assignment, trials)
+    rests(assignment, trials)
     (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
 
 
@@ -80,7 +117,7 @@ def full_disk(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None:
         with mock.patch.object(RunStore, "keep", keep):
             run_trial(assignment, trials)
     else:
-        run_trial(assignment, trials)
+        rests(assignment, trials)
         (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
 
 
@@ -92,7 +129,7 @@ def broken_gpu(assignment: dict[str, int], trials: list[dict[str, Any]]) -> None
     if assignment["index"]:
         with mock.patch.object(pass_size, "decide", side_effect=of_torch(ECC)):
             run_trial(assignment, trials)
-    run_trial(assignment, trials)
+    rests(assignment, trials)
     (Path(trials[0]["sweep"]) / f"returned-{assignment['index']}").touch()
 
 
