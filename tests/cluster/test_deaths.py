@@ -151,6 +151,10 @@ def test_rays_memory_killer(stage: StageProcess, thorough: bool) -> None:
     assert last.endswith("run `dvc repro` again to resume")
     retried = re.findall(r"out of memory .*\(retry 1 of 1: \w+\.max_failures\)", stage.said())
     assert len(retried) == {"train": 1, "sweep": 2}[stage.name], "each once, and both trials"
+    # A driver that raises leaves neither a process nor a file of its Ray.
+    folder, running = str(stage.temporary), psutil.process_iter(["cmdline"])
+    assert [each for each in running if folder in str(each.info["cmdline"])] == []
+    assert not [*stage.temporary.glob("s2s-*")]
     if thorough:
         stage.environment = usual
         resumes(stage)
