@@ -7,14 +7,17 @@ import dataclasses
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
@@ -193,25 +196,51 @@ def test_safetensors_says_the_same(kind: str, made: Any, tmp_path: Path) -> None
     assert agreed("safetensors", kind, made, tmp_path / "exported").same == 40
 
 
-LATER = [k for k in KINDS if k not in REFUSED["onnx"] | {PAPER, "all at once"}]
+@dataclass(frozen=True)
+class Exported:
+    """A model, its export, and the sentences and references that this was checked with."""
+
+    model: Translator
+    folder: Path
+    found: Agreement
+    pairs: tuple[list[str], list[str]]
 
 
-@pytest.mark.parametrize(
-    "kind", [PAPER, "all at once", *(pytest.param(k, marks=pytest.mark.thorough) for k in LATER)]
-)
-def test_onnx_says_the_same_and_so_does_the_program_beside_it(
-    kind: str, made: Any, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def paper_onnx(
+    tmp_path_factory: pytest.TempPathFactory, tiny_config: Config, tiny_corpus: Corpus
+) -> Exported:
+    """Made once: an export to ONNX takes seconds."""
     installed("onnx")
-    model, (source, target) = made(kind, **{"evaluate.beam": 4})
-    folder = tmp_path / "exported"
-    found = exporting.export(model, to_onnx.Onnx(), folder, source, target)
-    assert found.same == 40
-    assert found.logits is not None
-    assert found.logits < 3e-6
-    lines = [*source, "", "alpha"]
-    ours = [best[0].text for best in model.translate(lines)]
-    assert by(["-I", "exported/translate.py"], lines, tmp_path) == ours
+    folder = tmp_path_factory.mktemp("paper_onnx")
+    config = configuration.with_changes(tiny_config, {"evaluate.beam": 4})
+    model = translator(folder, config, tiny_corpus)
+    pairs = agreement.sentences(None, tiny_corpus.clean)
+    found = exporting.export(model, to_onnx.Onnx(), folder / "exported", *pairs)
+    return Exported(model, folder / "exported", found, pairs)
+
+
+def assert_same_in_onnx(one: Exported) -> None:
+    assert one.found.same == 40
+    assert one.found.logits is not None
+    assert one.found.logits < 3e-6
+    lines = [*one.pairs[0], "", "alpha"]
+    ours = [best[0].text for best in one.model.translate(lines)]
+    assert by(["-I", "exported/translate.py"], lines, one.folder.parent) == ours
+
+
+def test_onnx_says_the_same_and_so_does_the_program_beside_it(paper_onnx: Exported) -> None:
+    assert_same_in_onnx(paper_onnx)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in REFUSED["onnx"] | {PAPER}])
+def test_onnx_says_the_same_of_other_kinds(kind: str, made: Any, tmp_path: Path) -> None:
+    """Where there is little time, of all these at once by the next test."""
+    installed("onnx")
+    model, pairs = made(kind, **{"evaluate.beam": 4})
+    found = exporting.export(model, to_onnx.Onnx(), tmp_path / "exported", *pairs)
+    assert_same_in_onnx(Exported(model, tmp_path / "exported", found, pairs))
 
 
 @pytest.mark.parametrize("kind", [pytest.param("word_piece", marks=pytest.mark.thorough), "bytes"])
@@ -225,24 +254,26 @@ def test_the_program_beside_it_takes_tokens_of_other_vocabularies(
     Vocabulary(own).write(tmp_path / "own")
     corpus = dataclasses.replace(tiny_corpus, vocabulary=tmp_path / "own")
     config = configuration.with_changes(tiny_config, {"evaluate.beam": 4})
-    model = translator(tmp_path, config, corpus)
+    model = translator(tmp_path, config, corpus, "all at once")
     source, target = agreement.sentences(None, tiny_corpus.clean)
     found = exporting.export(model, to_onnx.Onnx(), tmp_path / "exported", source, target)
     assert found.same == 40
+    assert found.logits is not None
+    assert found.logits < 3e-6
     lines = [*source, "alpha"]
     given = [" ".join(map(str, ids[:-1])) for ids in model.vocabulary.encode(lines)]
     said = by(["-I", "exported/translate.py"], [*given, ""], tmp_path)
     assert said.pop() == ""
     decoded = model.vocabulary.decode([[*map(int, line.split())] for line in said])
     assert decoded == [best[0].text for best in model.translate(lines)]
-    for wrong in ("alpha", "4 -1", "4 \u0665", str(len(model.vocabulary))):
-        refused = subprocess.run(
-            [sys.executable, "-I", "exported/translate.py"], input=f"4\n{wrong}\n", cwd=tmp_path,
-            capture_output=True, text=True, encoding="utf-8",
-        )  # fmt: skip
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert refused.stderr.startswith("line 2 must be token ids below ")
-        assert refused.stderr.count("\n") == 1
+    size = len(model.vocabulary)
+    refused = subprocess.run(
+        [sys.executable, "-I", "exported/translate.py"], input=f"4\n{size}\n", cwd=tmp_path,
+        capture_output=True, text=True, encoding="utf-8",
+    )  # fmt: skip
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("line 2 must be token ids below ")
+    assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("quantize", ["int8", "int8_float32", "bfloat16"])
@@ -278,7 +309,6 @@ def shifted(length: int, d_model: int) -> torch.Tensor:
     ("name", "quantize", "module", "part", "wrong"),
     [
         ("marian", None, to_marian, "order", units_stay),
-        ("onnx", None, to_onnx, "sinusoids", shifted),
         ("ctranslate2", None, ctranslate, "sinusoids", shifted),
         ("ctranslate2", "int8", ctranslate, "sinusoids", no_positions),
         ("ctranslate2", "bfloat16", ctranslate, "sinusoids", shifted),
@@ -296,6 +326,31 @@ def test_a_wrong_conversion_is_caught(
         match=r"does not say what the model says .* 40 the same.*; log\S+ may differ by",
     ):
         exporting.export(model, exporting.chosen(name, quantize), tmp_path / "exported", *pairs)
+    assert [path.name for path in tmp_path.iterdir() if "exported" in path.name] == []
+
+
+def test_a_wrong_conversion_to_onnx_is_caught(paper_onnx: Exported, tmp_path: Path) -> None:
+    """Positions that begin one later, put into graphs that are right."""
+    onnx = importlib.import_module("onnx")
+    model = paper_onnx.model
+    right = to_onnx._table(model.model.source_positions, to_onnx.EXAMPLE).numpy()
+
+    class Shifted(to_onnx.Onnx):
+        def write(self, translator: Translator, folder: Path) -> None:
+            shutil.copytree(paper_onnx.folder, folder, dirs_exist_ok=True)
+            for file in (folder / "encoder.onnx", folder / "decoder.onnx"):
+                graph = onnx.load(file)
+                (table,) = [one for one in graph.graph.initializer if "table" in one.name]
+                rows = onnx.numpy_helper.to_array(table)
+                assert (rows[: len(right)] == right).all()
+                table.CopyFrom(onnx.numpy_helper.from_array(np.roll(rows, -1, 0), table.name))
+                onnx.save(graph, file)
+
+    with pytest.raises(
+        OperationalError,
+        match=r"does not say what the model says .* 40 the same.*; log\S+ may differ by",
+    ):
+        exporting.export(model, Shifted(), tmp_path / "exported", *paper_onnx.pairs)
     assert [path.name for path in tmp_path.iterdir() if "exported" in path.name] == []
 
 

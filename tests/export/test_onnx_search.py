@@ -140,6 +140,16 @@ def test_text_is_utf_8_whatever_the_locale(
         said(tmp_path, b"a\xe4a\n", monkeypatch)
 
 
+@pytest.mark.parametrize("wrong", ["alpha", "4 -1", "4 \u0665", "99"])
+def test_what_is_no_token_is_told(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vocabulary.model").write_text("{}")
+    assert said(tmp_path, b"4\n98\n", monkeypatch) == b"4\n98\n"
+    with pytest.raises(SystemExit, match=r"\Aline 2 must be token ids below 99\b.*\Z"):
+        said(tmp_path, f"4\n{wrong}\n".encode(), monkeypatch)
+
+
 def test_lines_that_are_cut_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
