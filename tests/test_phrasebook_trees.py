@@ -7,11 +7,12 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 
 from phrasebook import Pair, generate, nominals, penn, phrases, sampling
+from phrasebook.grammar import Sentence
 from phrasebook.lexicon import load
 from phrasebook.phrases import Clause
 from seq2sweep.data.treebank.trees import Tree, clean, parse_tree
@@ -141,9 +142,13 @@ def _clause(verb: str, tense: str, **parts: object) -> Clause:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
+def walk() -> list[tuple[str, Sentence]]:
+    return list(islice(sampling.Walker(1, "train"), 20_000))
+
+
+@pytest.fixture(scope="module")
+def found(walk: list[tuple[str, Sentence]]) -> dict[str, str]:
     """Trees of many sentences, with the construction before them, by what is said."""
-    walk = islice(iter(sampling.Walker(1, "train")), 20_000)
     return {sentence.english: f"{construction}|{sentence.tree}" for construction, sentence in walk}
 
 
@@ -245,14 +250,18 @@ def _tokens(text: str) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def pairs(thorough: bool) -> list[Pair]:
-    train = ("train", 12_000, 4) if thorough else ("train", 8_000, 3)
-    return [
-        pair
-        for split, count, seeds in (train, ("valid", 500, 2), ("test", 500, 3))
-        for seed in range(seeds)
-        for pair in generate(split, count, seed)  # type: ignore[arg-type]
-    ]
+def pairs(walk: list[tuple[str, Sentence]], thorough: bool) -> list[Pair]:
+    """Of the walks that splits are taken from; with more time of splits, a part of each walk."""
+    if thorough:
+        return [
+            pair
+            for split, count, seeds in (("train", 12_000, 4), ("valid", 500, 2), ("test", 500, 3))
+            for seed in range(seeds)
+            for pair in generate(split, count, seed)  # type: ignore[arg-type]
+        ]
+    streams = {"train": 10_000, "valid": 1_000, "test": 1_000, "new combinations": 500}
+    others = (islice(sampling.Walker(0, stream), count) for stream, count in streams.items())
+    return [Pair(s.english, s.german, (), s.tree) for _, s in chain(walk, *others)]
 
 
 @pytest.fixture(scope="module")
