@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,29 @@ def settings(**changes: Any) -> Any:
 
 # What a beam finds when the end is nearly as good as going on depends on when a search stops:
 # unscaled attention, all or nothing with these weights, is compared without a beam.
+SEARCHES = [("scaled_dot_product", 1), ("scaled_dot_product", 4), ("dot_product", 1)]
+EVERY_PAIR = {
+    (True, "post", "sinusoidal", ("scaled_dot_product", 1)),
+    (False, "pre", "learned", ("scaled_dot_product", 1)),
+    (True, "pre", "learned", ("scaled_dot_product", 4)),
+    (False, "post", "sinusoidal", ("scaled_dot_product", 4)),
+    (True, "post", "learned", ("dot_product", 1)),
+    (False, "pre", "sinusoidal", ("dot_product", 1)),
+}
+"""Of two values, one case at least."""
+
+
 @pytest.mark.parametrize(
-    ("attention", "beam"),
-    [("scaled_dot_product", 1), ("scaled_dot_product", 4), ("dot_product", 1)],
+    ("tie", "norm", "positions", "attention", "beam"),
+    [
+        pytest.param(
+            *parts, *way, marks=() if (*parts, way) in EVERY_PAIR else pytest.mark.thorough
+        )
+        for *parts, way in product(
+            (True, False), ("post", "pre"), ("sinusoidal", "learned"), SEARCHES
+        )
+    ],
 )
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("tie", [True, False])
 def test_it_finds_what_our_search_finds(
     tie: bool, norm: str, positions: str, attention: str, beam: int, tmp_path: Path
 ) -> None:
