@@ -78,7 +78,7 @@ def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_params_end_in_a_stack_trace_or_never() -> None:
-    check(0, 64)
+    check(0, 32)
 
 
 @pytest.mark.thorough
