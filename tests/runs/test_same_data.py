@@ -9,7 +9,7 @@ import pytest
 
 from seq2sweep.data.bitext import read_training_header
 from seq2sweep.data.vocabulary import Vocabulary
-from seq2sweep.errors import NodeError
+from seq2sweep.errors import NodeError, UserError
 from seq2sweep.runs.run_store import RunStore
 from tests.conftest import Corpus, write_encoded
 
@@ -33,13 +33,18 @@ def test_a_worker_that_begins_later_opens_no_other_data(
         store.data(told)
 
 
-def test_nor_does_one_that_begins_while_they_are_checked_out(encoded: Path) -> None:
+def test_data_that_cannot_be_read_are_no_other_data(encoded: Path) -> None:
+    """A node that does not see them: a trial of it fails, and may be tried on another one."""
     store = RunStore(encoded.parent)
     told = store.publish(encoded)
-    for broken in (lambda path: path.write_text("{"), Path.unlink):
+    for broken, said in (
+        (lambda path: path.write_text("{"), "is damaged"),
+        (Path.unlink, r"valid\.json is missing"),
+    ):
         broken(encoded / "valid.json")
-        with pytest.raises(NodeError, match=OTHER):
+        with pytest.raises(UserError, match=said) as caught:
             store.data(told)
+        assert not isinstance(caught.value, NodeError)
 
 
 def test_another_test_set_may_come(encoded: Path, tiny_corpus: Corpus) -> None:

@@ -49,7 +49,7 @@ silver has a beam of its own and parses the same in other batches; a teacher is 
 many sentences it is to parse, of whichever files."""
 LOCK_TIMES = 16
 """How many times as long as params.yaml dvc.lock may be."""
-WHOLE_BYTES = 4 << 20
+WHOLE_BYTES = 64 << 20
 """Of a file that is read whole to see whether it has changed."""
 DATA = "data/"
 """What lies here is made from texts, not by training."""
@@ -170,17 +170,16 @@ def inputs(project: Path, stage: str) -> dict[str, str]:
 
 
 def deps_now(project: Path, description: dict[str, Any]) -> dict[str, str]:
-    """What the deps of a stage are now, by file: the sha256 (hex) of a small one, the size of
-    another, which has a header beside it. Of a folder its JSON files, which have the sums of all
-    others. Nothing of what is not there.
+    """What the deps of a stage are now, by file: the sha256 (hex), or the size of a large one. Of a
+    folder its JSON files, which have the sums of all others. Nothing of what is not there.
 
     description: of the stage, in dvc.yaml.
     """
     found = {}
     for dep in description.get("deps") or ():
         path = project / dep
-        for file in path.rglob("*.json") if path.is_dir() else [path]:
-            with contextlib.suppress(OSError):  # the stage says what it cannot read
+        with contextlib.suppress(OSError):  # the stage says what it cannot read
+            for file in path.rglob("*.json") if path.is_dir() else [path]:
                 size = file.stat().st_size
                 told = sha256(file) if size <= WHOLE_BYTES else f"{size} bytes"
                 found[os.path.relpath(file, project)] = told

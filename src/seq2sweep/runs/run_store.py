@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from seq2sweep import console
@@ -279,7 +280,8 @@ class RunStore:
         """What to say of a full disk: that of the run, unless the error names a file elsewhere."""
         file = str(error.filename2 or error.filename or "")
         if os.path.isabs(file) and not Path(file).is_relative_to(self.folder):
-            return f"no space left in {file}{OTHER_TMPDIR}"
+            in_tmpdir = Path(file).is_relative_to(gettempdir())
+            return f"no space left in {file}{OTHER_TMPDIR if in_tmpdir else ': free some'}"
         free = shutil.disk_usage(self.folder).free / 1e6
         return (
             f"no space left in {self.folder} ({free:.1f} MB free): free some, or set "

@@ -25,8 +25,12 @@ def fingerprint_of(encoded: Path) -> str | None:
 
 def require_data(encoded: Path, wanted: str | None) -> None:
     """Raise NodeError where a folder has other data than `wanted`, a fingerprint; None: any will
-    do. It is no fault of a trial: each one that begins would train on them."""
-    if wanted is not None and fingerprint_of(encoded) != wanted:
+    do. It is no fault of a trial: each one that begins would train on them.
+
+    Raises UserError where the headers are not there, or cannot be read: that may be this node
+    alone, or this moment, so that a trial is tried again.
+    """
+    if wanted is not None and read_training_header(encoded)["fingerprint"] != wanted:
         raise NodeError(
             f"{encoded} has changed since this began: check out the dvc.lock of then, and its data "
             "(`dvc checkout`)"
