@@ -48,7 +48,7 @@ test: install ## lint, types and the whole test suite
 
 thorough: install ## what make test leaves out: 31 kills, lost nodes, whole sweeps, planted faults; 80 minutes
 	@# With all files of tests that are marked so, or that ask whether there is time for more.
-	$(BIN)/python -m pytest --thorough tests/cluster $$(grep -rlE "mark\.thorough|thorough: bool" \
+	$(BIN)/python -m pytest --thorough tests/cluster $$(grep -rlE "mark\.thorough|thorough: bool|== .thorough" \
 		--include="test_*.py" tests | grep -vE "tests/cluster|test_faults" | sort)
 	$(BIN)/python -m pytest --thorough -n 2 tests/test_faults.py
 
