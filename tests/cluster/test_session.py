@@ -643,7 +643,7 @@ file.with_name(".gitignore").write_text(file.name)
 with ray_session(config):
     file.write_text(file.read_text() + "EDITED = True\\n")
     print(ray.get(ray.remote(is_edited).remote()))
-{ANSWER}"""
+{ANSWER.replace("        raise", "        raise ValueError")}"""
 
 
 @pytest.mark.thorough
@@ -658,15 +658,17 @@ def answers(
     number: signal.Signals,
     folder: str,
     processes: list[psutil.Process],
+    status: int = -signal.SIGINT,
 ) -> None:
     """To a signal that its whole group gets, as a closed terminal, systemd and Slurm send it, and
-    its reaper, as the last two do: Ray must live until the driver has ended."""
+    its reaper, as the last two do: Ray must live until the driver has ended, whatever it raises.
+    status: of the driver then."""
     assert len(processes) > 5
     reaper_of(script).send_signal(number)
     os.killpg(script.pid, number)
     said, _ = script.communicate(timeout=LONGEST_WAIT)
     assert said.split() == ["alive"]
-    assert script.returncode == -signal.SIGINT
+    assert script.returncode == status
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     assert not Path(folder).exists()
 
@@ -751,7 +753,7 @@ def test_a_killed_driver_takes_its_ray_along_and_no_other(temporary: Path) -> No
         assert Path(others_folder).exists()
         assert len(servers) == len(SERVERS)
         assert all(process.is_running() for process in servers)
-        answers(other, signal.SIGHUP, others_folder, others)
+        answers(other, signal.SIGHUP, others_folder, others, status=1)
     finally:
         if reader is not None:
             reader.kill()
