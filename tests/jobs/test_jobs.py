@@ -99,7 +99,7 @@ def test_what_failed_and_a_job_that_is_killed_are_restarted(
     stub: Project, head: Head, thorough: bool
 ) -> None:
     """Killed: Ray's process above it, and then its stage, as for lack of memory."""
-    stub.set({"cluster.max_failures": 1})
+    stub.set({"cluster.max_failures": 1, "train.seed": 2})
     following = stub.submit()
     for times, word in enumerate(("JobSupervisor", "stub.py"), start=1):
         has_begun(stub, times)
@@ -116,12 +116,12 @@ def test_what_failed_and_a_job_that_is_killed_are_restarted(
     output = ended(stub.submit(), 2)
     assert re.search(r"(train-\w+)-3 submitted, as \1-2 failed", output)
     assert output.splitlines()[-1] == "seq2sweep submit: the stub says no"
-    assert stub.runs == ["1", "1", "1"]
+    assert stub.runs == ["2", "2", "2"]
     if thorough:  # as the attempt before, to the end
         (stub.meet / "status").unlink()
         output = ended(stub.submit(), 0)
         assert re.search(r"(train-\w+)-4 submitted, as \1-3 failed", output)
-        assert stub.runs == ["1", "1", "1", "1"]
+        assert stub.runs == ["2", "2", "2", "2"]
 
 
 def test_dvc_at_home_gets_what_was_trained_on_its_own_data(stub: Project, head: Head) -> None:
