@@ -510,6 +510,7 @@ def test_a_trial_is_scored_while_the_last_ones_still_train(
             "sweep.base": {"train.steps": 4},
             "sweep.space": {"train.steps": [8]},
             "sweep.scheduler": "none",
+            "sweep.max_failures": 0,
             "sweep.cpus_per_trial": 1,
         },
     )

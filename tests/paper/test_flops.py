@@ -38,7 +38,10 @@ ROWS = {
 SIZES = {name: changes for name, changes in ROWS.items() if set(changes) - {"dropout"}}
 SIZES["base"] = {}
 # Other rows change what these do, to other numbers.
-SIZES_BY_DEFAULT = {"base", "big", "A-heads-1", "B-d_k-16", "C-layers-2", "C-d_model-256"}
+SIZES_BY_DEFAULT = {
+    *("base", "big", "A-heads-1", "B-d_k-16", "C-layers-2", "C-d_model-256"),
+    "E-learned-positions",
+}
 VARIANTS: list[dict[str, object]] = [
     *({"attention": kind} for kind in KINDS),
     *({"attention": kind, "norm": "pre", "heads": 3, "d_k": 5, "d_v": 7} for kind in KINDS),

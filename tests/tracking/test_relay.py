@@ -69,7 +69,8 @@ def test_killed_at_any_point(
     thorough: bool,
 ) -> None:
     """At every point where a delivery can end, or, without --thorough, once in every state that
-    the store and the notes can be left in: before each write, which is after the one before it."""
+    the store and the notes can be left in: before each write, which is after the one before it
+    (files that are removed aside)."""
     kills: list[str] = []
     point = 0
     write = outbox.write_whole
