@@ -62,8 +62,7 @@ def own_length_as_defined(
     return (finished or cut)[:n_best]
 
 
-@settings(repeatable, max_examples=40)
-@given(
+EXAMPLES = given(
     seed=st.integers(0, 1000),
     sharpness=st.sampled_from([0.3, 1.0, 3.0, 10.0]),
     lean=st.sampled_from([-2.0, 0.0, 2.0]),
@@ -72,7 +71,9 @@ def own_length_as_defined(
     kind=st.sampled_from(PENALTIES),
     lengths=st.lists(st.integers(0, 6), min_size=1, max_size=4),
 )
-def test_each_rule_is_the_search_that_it_says(
+
+
+def each_rule(
     seed: int,
     sharpness: float,
     lean: float,
@@ -92,6 +93,11 @@ def test_each_rule_is_the_search_that_it_says(
         assert_same(own[i], own_length_as_defined(model, row, beam, n_best, options))
 
 
+def test_each_rule_is_the_search_that_it_says(thorough: bool) -> None:
+    few = settings(repeatable, max_examples=40 if thorough else 28)
+    few(EXAMPLES(each_rule))()
+
+
 @pytest.mark.parametrize(
     ("beam", "n_best", "kind", "alpha"),
     [
@@ -102,12 +108,12 @@ def test_each_rule_is_the_search_that_it_says(
         (8, 2, "paper", 2.0),
     ],
 )
-def test_a_thousand_sentences_are_what_they_are_without_stopping(
-    beam: int, n_best: int, kind: Penalty, alpha: float
+def test_many_sentences_are_what_they_are_without_stopping(
+    beam: int, n_best: int, kind: Penalty, alpha: float, thorough: bool
 ) -> None:
     # With several blocks of pieces, and some that are in none.
     model = random_model(beam, 300, 3.0, {EOS: 6.0})
-    rows = random_rows(beam, [1 + i % 7 for i in range(1000)], 300)
+    rows = random_rows(beam, [1 + i % 7 for i in range(1000 if thorough else 400)], 300)
     options: dict[str, Any] = {"beam": beam, "n_best": n_best, "alpha": alpha, "penalty": kind}
     options |= {"max_extra_tokens": 12}
     found = search(model, padded(rows), **options)
