@@ -447,7 +447,7 @@ FAULTS: dict[str, dict[str, list[tuple[str, str]]]] = {
         f"{PACKAGE}/cluster/ray_internals.py": [
             ("RAY_ENABLE_UV_RUN_RUNTIME_ENV=False", "RAY_ENABLE_UV_RUN_RUNTIME_ENV=True"),
         ],
-        f"{PACKAGE}/gpu_shares.py": [
+        f"{PACKAGE}/parallel.py": [
             ("whole * sharers_of_gpu(each)", "int(whole / each + 1e-9)"),
         ],
     },

@@ -31,7 +31,6 @@ LAYERS = {
     "seq2sweep.health": 2,
     "seq2sweep.redaction": 2,
     "seq2sweep.ports": 2,
-    "seq2sweep.gpu_shares": 1,
     "seq2sweep.hardware": 2,
     "seq2sweep.parallel": 2,
     "seq2sweep.git_command": 2,

@@ -34,7 +34,7 @@ from seq2sweep.cluster.ray_internals import CONNECT_SECONDS
 from seq2sweep.cluster.signals import interrupts, signals_as_interrupts, undisturbed
 from seq2sweep.config import ClusterConfig
 from seq2sweep.errors import OperationalError, UserError, first_line
-from seq2sweep.gpu_shares import processes_on_gpus
+from seq2sweep.parallel import processes_on_gpus
 from seq2sweep.storage.retry import in_thread
 
 CHANGES_NO_RESULT = "how Ray is started"

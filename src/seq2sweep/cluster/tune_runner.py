@@ -33,7 +33,7 @@ from seq2sweep.cluster.worker_group import StartWatch, WorkersNotStartedError
 from seq2sweep.config import Config, SweepConfig
 from seq2sweep.decode.beam import NO_NUMBERS
 from seq2sweep.errors import OperationalError, UserError
-from seq2sweep.gpu_shares import sharers_of_gpu
+from seq2sweep.parallel import sharers_of_gpu
 from seq2sweep.runs.layout import FAILURE_NAME, run_folder
 from seq2sweep.runs.run_store import RunStore
 from seq2sweep.runs.stores import driver_store

@@ -17,9 +17,8 @@ import torch
 from seq2sweep import hardware
 from seq2sweep.config import ClusterConfig, Config
 from seq2sweep.errors import UserError
-from seq2sweep.gpu_shares import processes_on_gpus, sharers_of_gpu
 from seq2sweep.hardware import Precision, own_groups
-from seq2sweep.parallel import available_cpus
+from seq2sweep.parallel import available_cpus, processes_on_gpus, sharers_of_gpu
 from seq2sweep.planning import roofline, speed
 from seq2sweep.planning.exchange import Links
 from seq2sweep.planning.prices import PRICES, read_table

@@ -9,9 +9,9 @@ from typing import Any
 from seq2sweep import config as configuration
 from seq2sweep.config import Config, TransformerConfig
 from seq2sweep.errors import UserError
-from seq2sweep.gpu_shares import sharers_of_gpu
 from seq2sweep.hardware import paper_rule
 from seq2sweep.model import flops
+from seq2sweep.parallel import sharers_of_gpu
 from seq2sweep.planning import data, machine, stages, sweeps
 from seq2sweep.planning.machine import Machine
 from seq2sweep.planning.memory import advice, memory, sized
