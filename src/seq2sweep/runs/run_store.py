@@ -152,8 +152,10 @@ class RunStore:
         data: its fingerprint, by which the run is named; None: that of what is there now. Raises
         NodeError where the folder has other data by now.
         """
-        data = data or fingerprint_of(encoded)
-        require_data(encoded, data)
+        if data is None:
+            data = fingerprint_of(encoded)
+        else:
+            require_data(encoded, data)
         return {"encoded": str(encoded)} | ({"encoded_fingerprint": data} if data else {})
 
     def status(self, *, newest_only: bool = False) -> RunStatus:

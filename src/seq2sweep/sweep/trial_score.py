@@ -18,7 +18,7 @@ from seq2sweep.storage.retry import with_retries
 from seq2sweep.train.allocator import keep_memory
 
 Score = Callable[[Config, Path, Path], dict[str, Any]]
-"""`score(config, checkpoint, encoded)`: figures of a checkpoint's folder."""
+"""`score(config, checkpoint, encoded)`: metrics of a checkpoint."""
 
 
 def score_one(
